@@ -1,0 +1,1 @@
+"""Dagster Components: one YAML file declares one corpus."""

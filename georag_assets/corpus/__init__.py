@@ -1,0 +1,1 @@
+"""Corpora: declarations, loaders, documents, versions, chunks."""

@@ -1,0 +1,1 @@
+"""Reference frames: evidence in text, candidates from PROJ, grades."""

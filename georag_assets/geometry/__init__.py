@@ -1,0 +1,1 @@
+"""Geometry: literals in text, extents, regions, geodesic distance. Pure functions of coordinates; no frames, no IO."""

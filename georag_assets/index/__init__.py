@@ -1,0 +1,1 @@
+"""The index: embeddings, points, stores, builds, recall."""

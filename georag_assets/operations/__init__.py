@@ -1,0 +1,1 @@
+"""Operations: status, staleness numbers, the plain pipeline runner."""

@@ -1,0 +1,1 @@
+"""Places: gazetteers, names to shapes with reasons; abstains rather than guess."""

@@ -1,0 +1,51 @@
+"""Settings: the only place that reads the environment (GEORAG_*).
+
+What belongs here: names, types, defaults of settings that hold for a whole installation. What does not: anything
+declared per corpus (`corpus.declaration`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """Installation-wide settings, each from `GEORAG_<NAME>`.
+
+    Attributes
+    ----------
+    home
+        Folder of the local warehouse, builds and caches.
+    declarations
+        Folder whose `*/defs.yaml` declare corpora for the CLI; empty means the package's own `defs/`.
+    catalog_uri, warehouse
+        Iceberg catalog and warehouse; empty means a SQLite catalog and a folder under `home`.
+    model
+        `all-MiniLM-L6-v2` (from its package), or a sentence-transformers name or folder.
+    embedding_backend
+        `auto` takes OpenVINO where it loads, else torch.
+    keep_builds
+        How many newest builds stay beside the live one and those that a reader holds.
+    exact_limit
+        Survivors up to which a filtered search is answered exactly (17 ms at 200 k points).
+    executor
+        Dagster executor of the shipped jobs.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="GEORAG_", extra="ignore")
+
+    home: Path = Path(".georag")
+    declarations: Path | None = None
+    catalog_uri: str | None = None
+    warehouse: str | None = None
+    model: str = "all-MiniLM-L6-v2"
+    embedding_backend: Literal["auto", "torch", "openvino"] = "auto"
+    embedding_batch: int = Field(default=64, ge=1, le=4096)
+    keep_builds: int = Field(default=3, ge=1)
+    exact_limit: int = Field(default=30_000, ge=0)
+    executor: Literal["in_process", "multiprocess"] = "in_process"
+    allow_removal: bool = False
