@@ -1,0 +1,55 @@
+"""Fixtures that every room's tests share: the folder of real data, a fresh home."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from georag_assets.home import Home
+from georag_assets.settings import Settings
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def shared_folder() -> Path | None:
+    """Return the folder of real data: GEORAG_SHARED, or `shared` beside the checkout; None where there is none."""
+    stated = os.environ.get("GEORAG_SHARED")
+    folder = Path(stated) if stated else REPOSITORY.parent / "shared"
+    return folder if (folder / "data").is_dir() else None
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Folder of real data; where it is absent the test skips, except in CI, where that is a failure."""
+    folder = shared_folder()
+    if folder is None:
+        message = "the folder of real data is absent: set GEORAG_SHARED or lay it beside the checkout"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def case(shared: Path) -> Callable[[str], dict[str, object]]:
+    """Return a case from public bug reports by id, its `input` parsed where it is JSON."""
+    cases = {}
+    for line in (shared / "cases" / "cases_open.jsonl").read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        if isinstance(record["input"], str):
+            try:
+                record["input"] = json.loads(record["input"])
+            except ValueError:
+                pass
+        cases[record["id"]] = record
+    return cases.__getitem__
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """Return an empty home in a temporary folder."""
+    return Home(Settings(home=tmp_path / "home"))
