@@ -1,0 +1,83 @@
+"""The whole chain for one corpus without Dagster: what `georag build` and benchmarks run.
+
+What belongs here: the order of the stages, the writer lock around them, their measurements. What does not: the work
+of a stage (its room), and how Dagster runs the same functions (`components`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from georag_assets.corpus.declaration import CorpusDeclaration
+from georag_assets.home import Home
+from georag_assets.reports import StageReport
+
+if TYPE_CHECKING:
+    from georag_assets.index.embedding import Embedder
+
+
+def build_corpus(
+    home: Home,
+    declaration: CorpusDeclaration,
+    *,
+    embedder: Embedder | None = None,
+    allow_removal: bool = False,
+    on_stage: Callable[[StageReport], None] | None = None,
+) -> list[StageReport]:
+    """Bring a corpus from its sources to a live index, as its one writer.
+
+    Parameters
+    ----------
+    embedder
+        The model to embed with; by default the one that the settings name.
+    allow_removal
+        Accept that a sync removes more of the corpus than its declaration allows at once.
+    on_stage
+        Told of each stage as it ends.
+
+    Returns
+    -------
+    list
+        A report per stage that ran; the last one is `blocked` where a blocking check stopped the chain, and then
+        nothing after it ran and what was live still is.
+    """
+    from georag_assets.corpus.chunk_stage import chunk_corpus
+    from georag_assets.corpus.documents import sync_documents
+    from georag_assets.corpus.versions import publish_version
+    from georag_assets.corpus.writer import writing
+    from georag_assets.frames.stage import frame_corpus
+    from georag_assets.index.builds import build_index
+    from georag_assets.index.embedding_stage import embed_corpus
+    from georag_assets.index.live import promote
+    from georag_assets.retrieval.evaluation import evaluate_build
+    from georag_assets.tables.measurements import record
+
+    corpus = declaration.name
+    reports: list[StageReport] = []
+
+    def build() -> str:
+        return str(reports[-1].metadata["build"])
+
+    stages: list[Callable[[], StageReport]] = [
+        lambda: sync_documents(home, declaration, allow_removal=allow_removal),
+        lambda: publish_version(home, declaration),
+        lambda: chunk_corpus(home, declaration),
+        lambda: frame_corpus(home, declaration),
+        lambda: embed_corpus(home, declaration, embedder),
+        lambda: build_index(home, declaration, embedder=embedder),
+    ]
+    if declaration.evaluation is not None:
+        stages.append(lambda: evaluate_build(home, declaration, build(), embedder=embedder))
+    stages.append(lambda: promote(home, corpus, build()))
+    with writing(home, corpus):
+        for stage in stages:
+            report = stage()
+            reports.append(report)
+            record(home.tables, corpus, report, datetime.now(UTC))
+            if on_stage is not None:
+                on_stage(report)
+            if report.blocked:
+                break
+    return reports
