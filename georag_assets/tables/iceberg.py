@@ -100,7 +100,10 @@ class Tables:
         first = next(tables, None)
         if first is None and not removed:
             return self.snapshot_id(namespace, spec) or 0
-        table = self._create(namespace, spec) if first is not None else self._load(namespace, spec)
+        where = f"{namespace}.{spec.name}"
+        table = self._load(namespace, spec)
+        if first is not None:
+            table = _retried(lambda: self._create(namespace, spec), where)
         if table is None:
             return 0
         files = [file for rows in itertools.chain([first] if first else [], tables) for file in _write(table, rows)]
@@ -120,7 +123,7 @@ class Tables:
             transaction.commit_transaction()
             return _current(table) or 0
 
-        return _retried(commit, f"{namespace}.{spec.name}")
+        return _retried(commit, where)
 
     def read(
         self,
@@ -222,6 +225,7 @@ class Tables:
             return None
 
     def _create(self, namespace: str, spec: TableSpec) -> Table:
+        """Return the table, made or given the columns that the code has gained; raises a conflict to be retried."""
         from pyiceberg.exceptions import TableAlreadyExistsError
 
         table = self._load(namespace, spec)
@@ -389,12 +393,12 @@ def _tags(table: Table) -> dict[str, int]:
 def _retried(commit: Callable[[], T], where: str) -> T:
     """Run a commit that reloads its table, again after a conflict; the pause grows and is jittered."""
     from pyiceberg.exceptions import CommitFailedException, ValidationException
-    from sqlalchemy.exc import OperationalError
+    from sqlalchemy.exc import IntegrityError, OperationalError
 
     for attempt in range(1, ATTEMPTS + 1):
         try:
             return commit()
-        except (CommitFailedException, ValidationException, OperationalError) as error:
+        except (CommitFailedException, ValidationException, OperationalError, IntegrityError) as error:
             if attempt == ATTEMPTS:
                 raise TableError(
                     f"the table was changed by others in each of {ATTEMPTS} attempts to commit",
