@@ -1,0 +1,288 @@
+"""Writing an engine folder in a process of its own, fed over a pipe.
+
+What belongs here: the pre-check of free space, the child that upserts, optimises and closes, the reading of its death.
+What does not: which points (`points`), where the folder lies and when it becomes a build (`builds`).
+
+The engine's memory-mapped writes kill their process on a full disk (SIGBUS, no exception), hence the child. It dies
+with its parent, and it finishes only what was sent whole: after the Arrow stream the parent sends an end mark; a stream
+that just ends leaves an unfinished folder, which no manifest will name.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
+
+from georag_assets.errors import DiskSpaceError, IndexBuildError
+from georag_assets.index.payload import INDEXED, PAYLOAD
+from georag_assets.index.points import points_schema, refuse_bad_vectors, vectors_of
+
+SPACE_MARGIN = 2.5  # While it optimises, the engine holds the old segments and the new ones.
+_END = b"END"
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """How an engine is written; part of a build's identity.
+
+    Attributes
+    ----------
+    graph_above
+        Points up to which no graph is built: the planner answers those exactly anyway.
+    full_scan_threshold_kb
+        The engine's own exact threshold, by its estimate; the planner does not rely on it.
+    segments
+        One segment is one graph: best recall for a beam, and nothing to merge.
+    """
+
+    dimension: int
+    m: int = 16
+    ef_construct: int = 100
+    graph_above: int = 30_000
+    full_scan_threshold_kb: int = 60_000
+    segments: int = 1
+    threads: int = 0
+    upsert_rows: int = 500
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSummary:
+    """What the child did: counts, wall time by step, peak memory of the child."""
+
+    points: int
+    indexed_vectors: int
+    segments: int
+    seconds: Mapping[str, float]
+    peak_mib: float
+    payload_bytes: int
+
+
+def footprint_bytes(points: int, config: EngineConfig, payload_bytes: int = 0) -> int:
+    """Return the space that vectors, graph and payload will take: n * dim * 4 + n * m * 2 * 4 + payload."""
+    return points * config.dimension * 4 + points * config.m * 2 * 4 + payload_bytes
+
+
+def check_space(folder: Path, points: int, config: EngineConfig, payload_bytes: int = 0) -> None:
+    """Raise `DiskSpaceError` where free space does not cover the footprint with its margin."""
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    needed = int(footprint_bytes(points, config, payload_bytes) * SPACE_MARGIN)
+    free = shutil.disk_usage(existing).free
+    if free < needed:
+        raise DiskSpaceError(
+            f"too little free space for an index of {points} points",
+            where=str(folder),
+            expected=f"{needed / 2**20:.0f} MiB",
+            found=f"{free / 2**20:.0f} MiB",
+            do="free space, or move GEORAG_HOME",
+        )
+
+
+def write_engine(
+    folder: Path,
+    config: EngineConfig,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    expected_points: int = 0,
+    expected_payload_bytes: int = 0,
+) -> EngineSummary:
+    """Write points to a new engine folder in a child process and wait until it is complete.
+
+    Parameters
+    ----------
+    folder
+        Made here; must not exist, or be empty.
+    batches
+        In `points.points_schema(config.dimension)`; drawn one at a time, each checked for unusable vectors.
+    expected_points, expected_payload_bytes
+        For the check of free space.
+    """
+    check_space(folder, expected_points, config, expected_payload_bytes)
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise IndexBuildError("the engine's folder is not empty", where=str(folder), do="build under a new name")
+    command = [sys.executable, "-m", "georag_assets.index.engine_writer", str(folder), str(os.getpid())]
+    with tempfile.TemporaryFile() as complaints, tempfile.TemporaryFile() as answer:
+        # The child imports what this process imports, installed or not.
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+        child = subprocess.Popen(  # noqa: S603
+            command, stdin=subprocess.PIPE, stdout=answer, stderr=complaints, env=environment
+        )
+        assert child.stdin is not None
+        try:
+            with suppress(BrokenPipeError):  # The child's death is read from its status, below.
+                _send(cast("BinaryIO", child.stdin), config, batches)
+            with suppress(BrokenPipeError):
+                child.stdin.close()
+            status = child.wait()
+        finally:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+        if status != 0:
+            complaints.seek(0)
+            raise _death(folder, status, complaints.read().decode("utf-8", "replace"))
+        answer.seek(0)
+        return EngineSummary(**json.loads(answer.read()))
+
+
+def _send(pipe: BinaryIO, config: EngineConfig, batches: Iterable[pa.RecordBatch]) -> None:
+    pipe.write(json.dumps(asdict(config)).encode() + b"\n")
+    pipe.flush()
+    with pa.ipc.new_stream(pipe, points_schema(config.dimension)) as stream:
+        for batch in batches:
+            refuse_bad_vectors(batch)
+            stream.write_batch(batch)
+    pipe.write(_END)
+    pipe.flush()
+
+
+def _death(folder: Path, status: int, complaint: str) -> IndexBuildError:
+    free = f"{shutil.disk_usage(folder).free / 2**20:.0f} MiB free"
+    if status < 0:
+        name = signal.Signals(-status).name
+        full = -status == signal.SIGBUS
+        do = "free space and run again" if full else "see the system's log (out of memory?) and run again"
+        return IndexBuildError(f"the engine's writer was killed by {name}", where=str(folder), found=free, do=do)
+    last = complaint.strip().splitlines()[-1:] or ["no message"]
+    return IndexBuildError(
+        f"the engine's writer failed with status {status}", where=str(folder), found=f"{last[0]}; {free}"
+    )
+
+
+def _die_with_parent(parent: int) -> None:
+    with suppress(OSError, AttributeError):  # Linux only; elsewhere the end mark alone protects.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit("the parent is gone")
+
+
+def _child(folder: str, parent: int) -> None:
+    _die_with_parent(parent)
+    source = sys.stdin.buffer
+    config = EngineConfig(**json.loads(source.readline()))
+    writer = _Writer(Path(folder), config)
+    with pa.ipc.open_stream(source) as stream:
+        for batch in stream:
+            writer.add(batch)
+    if source.read() != _END:
+        sys.exit("the stream of points ended without its end mark")
+    json.dump(asdict(writer.finish()), sys.stdout)
+
+
+class _Writer:
+    """The engine while it is written; lives in the child."""
+
+    def __init__(self, folder: Path, config: EngineConfig) -> None:
+        import qdrant_edge as engine
+
+        from georag_assets.index.embedded import LEXICAL, TEXT, index_type
+        from georag_assets.index.lexical import LexicalEmbedder
+
+        self._engine = engine
+        self._folder = folder
+        self._config = config
+        self._lexical = LexicalEmbedder()
+        self._names = (TEXT, LEXICAL)
+        self._points = 0
+        self._payload_bytes = 0
+        self._seconds = {"convert": 0.0, "upsert": 0.0}
+        self._shard = engine.EdgeShard.create(str(folder), self._settings(graph=False))
+        for field, kind in INDEXED.items():
+            self._shard.update(engine.UpdateOperation.create_field_index(field, index_type(kind)))
+
+    def _settings(self, *, graph: bool) -> Any:
+        engine, config = self._engine, self._config
+        text, lexical = self._names
+        never = 2**31
+        return engine.EdgeConfig(
+            vectors={text: engine.EdgeVectorParams(size=config.dimension, distance=engine.Distance.Cosine)},
+            sparse_vectors={lexical: engine.EdgeSparseVectorParams(modifier=engine.Modifier.Idf)},
+            hnsw_config=engine.HnswIndexConfig(
+                m=config.m,
+                ef_construct=config.ef_construct,
+                full_scan_threshold=config.full_scan_threshold_kb,
+                max_indexing_threads=config.threads,
+                payload_m=0,
+            ),
+            optimizers=engine.EdgeOptimizersConfig(
+                default_segment_number=config.segments,
+                indexing_threshold=1 if graph else never,
+                max_segment_size=never,
+            ),
+            wal_enabled=False,
+        )
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        engine = self._engine
+        text, lexical = self._names
+        started = time.perf_counter()
+        self._payload_bytes += sum(batch.column(field.name).nbytes for field in PAYLOAD)
+        vectors = vectors_of(batch)
+        ids = batch.column("chunk_id").to_pylist()
+        words = batch.column("lexical_text").to_pylist()
+        payloads = batch.select([field.name for field in PAYLOAD]).to_pylist()
+        points = []
+        for chunk_id, payload, said, vector in zip(ids, payloads, words, vectors, strict=True):
+            named: dict[str, Any] = {text: vector}
+            sparse = self._lexical.document(said or "")
+            if sparse.indices:
+                named[lexical] = sparse
+            kept = {name: value for name, value in payload.items() if value is not None}
+            points.append(engine.Point(chunk_id, named, kept))
+        converted = time.perf_counter()
+        rows = self._config.upsert_rows
+        for start in range(0, len(points), rows):
+            self._shard.update(engine.UpdateOperation.upsert_points(points[start : start + rows]))
+        self._points += len(points)
+        self._seconds["convert"] += converted - started
+        self._seconds["upsert"] += time.perf_counter() - converted
+
+    def finish(self) -> EngineSummary:
+        """Flush, optimise, close; load once, because the first load rewrites a file; read the counts; close."""
+        engine = self._engine
+        started = time.perf_counter()
+        self._shard.flush()
+        self._shard.close()
+        flushed = time.perf_counter()
+        graph = self._points > self._config.graph_above
+        shard = engine.EdgeShard.load(str(self._folder), self._settings(graph=graph))
+        shard.optimize()
+        shard.flush()
+        shard.close()
+        optimised = time.perf_counter()
+        shard = engine.EdgeShard.load(str(self._folder))
+        info = shard.info()
+        shard.close()
+        self._seconds |= {
+            "flush": flushed - started,
+            "optimise": optimised - flushed,
+            "load": time.perf_counter() - optimised,
+        }
+        return EngineSummary(
+            points=info.points_count,
+            indexed_vectors=info.indexed_vectors_count,
+            segments=info.segments_count,
+            seconds={step: round(value, 3) for step, value in self._seconds.items()},
+            peak_mib=round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+            payload_bytes=self._payload_bytes,
+        )
+
+
+if __name__ == "__main__":
+    _child(sys.argv[1], int(sys.argv[2]))

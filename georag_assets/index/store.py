@@ -1,0 +1,83 @@
+"""The small interface that every store fills, embedded or server.
+
+What belongs here: the protocol and the records it speaks in. What does not: an engine (`embedded`), the planning of a
+search (`planner`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from georag_assets.index.filter import Condition
+from georag_assets.index.models import DenseQuery, Hit, LexicalQuery
+
+Payload: TypeAlias = Mapping[str, Any]
+Query: TypeAlias = DenseQuery | LexicalQuery
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How hard the engine looks: exactly, or through the graph with a beam of `ef` (0: its default) and ACORN."""
+
+    exact: bool = True
+    ef: int = 0
+    acorn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IndexCoverage:
+    """A payload index as the engine states it: its type and how many points it covers."""
+
+    index_type: str
+    points: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreInfo:
+    """Counts of a store; `indexed_vectors` is 0 where the collection is too small for a graph."""
+
+    points: int
+    indexed_vectors: int
+    segments: int
+
+
+class Store(Protocol):
+    """A collection of points that is only read."""
+
+    @property
+    def dimension(self) -> int:
+        """Dimension of the dense vectors."""
+        ...
+
+    def count(self, where: Condition | None = None) -> int:
+        """Count exactly the points that satisfy a condition."""
+        ...
+
+    def search(self, query: Query, where: Condition | None, limit: int, effort: Effort) -> list[Hit]:
+        """Return the best hits; the condition is part of the vector query, never applied after it."""
+        ...
+
+    def retrieve(self, ids: Sequence[str], fields: Iterable[str] | None = None) -> dict[str, Payload]:
+        """Return payloads by id; an unknown id is absent."""
+        ...
+
+    def vectors(self, ids: Sequence[str]) -> dict[str, NDArray[np.float32]]:
+        """Return dense vectors by id; a point without one is absent."""
+        ...
+
+    def info(self) -> StoreInfo:
+        """Return the counts."""
+        ...
+
+    def index_coverage(self) -> dict[str, IndexCoverage]:
+        """Return every payload index with its type and the number of points it covers."""
+        ...
+
+    def close(self) -> None:
+        """Release files and memory."""
+        ...
