@@ -153,7 +153,7 @@ class Embedder:
                 found=str(vectors.shape),
             )
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        norms[~(norms > 0)] = 1.0
+        norms[~(np.isfinite(norms) & (norms > 0))] = 1.0
         return np.asarray(vectors / norms, np.float32)
 
     def probe(self) -> Vectors:
@@ -166,18 +166,6 @@ def agreement(old: Vectors, new: Vectors) -> float:
     if old.shape != new.shape:
         return -1.0
     return float(np.min(np.einsum("ij,ij->i", old, new, dtype=np.float64)))
-
-
-def unusable(vector: NDArray[np.floating[Any]]) -> str | None:
-    """Name what makes a vector unfindable or misleading in an index: `nan`, `infinite`, `zero`, `absent`; else None."""
-    if vector.size == 0:
-        return "absent"
-    if np.isnan(vector).any():
-        return "nan"
-    if not np.isfinite(vector).all():
-        return "infinite"
-    # The engine divides by the norm, so anything that underflows there is a zero vector to it.
-    return "zero" if float(np.linalg.norm(vector.astype(np.float64))) < 1e-12 else None
 
 
 @contextmanager
