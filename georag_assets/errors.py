@@ -52,7 +52,20 @@ class GeoragError(Exception):
 
 
 class DeclarationError(GeoragError):
-    """A YAML declaration cannot be read as what it claims to be; may name several files and keys."""
+    """YAML declarations that cannot be read as what they claim to be; `problems` has a line for each fault found."""
+
+    def __init__(self, what: str, *, problems: tuple[str, ...] = (), **parts: str | None) -> None:
+        self.problems = problems
+        super().__init__(what, **parts)
+
+    def _message(self) -> str:
+        if len(self.problems) < 2:
+            return "; ".join([super()._message(), *self.problems])
+        return "\n  ".join([super()._message(), *self.problems])
+
+
+class PeriodError(GeoragError):
+    """A date, year or period is not in a notation that can only mean one thing."""
 
 
 class SettingError(GeoragError):

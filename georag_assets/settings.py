@@ -6,11 +6,31 @@ declared per corpus (`corpus.declaration`).
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from georag_assets.errors import SettingError
+
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+
+
+def expand(text: str) -> str:
+    """Replace `${NAME}` and `${NAME:-default}` by the environment's values; unset without default is an error."""
+
+    def value(match: re.Match[str]) -> str:
+        found = os.environ.get(match[1]) or match[2]
+        if found is None:
+            raise SettingError(
+                f"environment variable {match[1]} is not set", do=f"set it, or write ${{{match[1]}:-default}}"
+            )
+        return found
+
+    return _REFERENCE.sub(value, text)
 
 
 class Settings(BaseSettings):

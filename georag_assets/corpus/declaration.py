@@ -1,0 +1,448 @@
+"""A corpus as its YAML declares it, and errors that name file, key, line, expected, found and the likely spelling.
+
+What belongs here: the schema of `defs.yaml` and reading it. What does not: strict YAML (`strict_yaml`), reading sources
+(`sources`), Dagster (`components`).
+
+The file::
+
+    type: georag_assets.components.Corpus
+    attributes:
+      name: ava
+      sources: [docs/*.md]
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Set
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+import yaml
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from georag_assets.corpus import strict_yaml
+from georag_assets.corpus.period import parse_period
+from georag_assets.errors import DeclarationError, GeoragError
+from georag_assets.settings import expand
+
+CORPUS_TYPE = "georag_assets.components.Corpus"
+TEXT_FORMATS = {".md": "markdown", ".markdown": "markdown", ".txt": "text"}
+RECORD_FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "geoparquet"}
+FORMATS = TEXT_FORMATS | RECORD_FORMATS
+
+
+def _located(value: object, info: ValidationInfo) -> object:
+    """Resolve a path against the folder of the YAML file, after `${NAME:-default}` and `~`."""
+    if not isinstance(value, str | Path) or not str(value).strip():
+        raise ValueError("a path")
+    folder = Path((info.context or {}).get("folder") or Path.cwd())
+    return Path(folder, Path(expand(str(value))).expanduser())
+
+
+def _several(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+LocatedPath = Annotated[Path, BeforeValidator(_located)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_several)]
+
+
+class _Declared(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+
+
+class Columns(_Declared):
+    """Which column of a record holds what; only columns named here are ever read.
+
+    `text` columns are rendered in order, a blank line between. `period` is a column, or two: first and last. `bbox` is
+    a column of [west, south, east, north], or four columns; `geometry` one of WKT, GeoJSON or WKB. `fields` are kept
+    beside the document as they are. A record whose period cannot be read is quarantined, or loses it
+    (`unreadable_period: ignore`).
+    """
+
+    id: str
+    text: Names = Field(min_length=1)
+    title: str | None = None
+    period: Names | None = Field(default=None, min_length=1, max_length=2)
+    unreadable_period: Literal["quarantine", "ignore"] = "quarantine"
+    licence: str | None = None
+    url: str | None = None
+    revision: str | None = None
+    bbox: Names | None = None
+    geometry: str | None = None
+    fields: Names = ()
+
+    @field_validator("bbox")
+    @classmethod
+    def _one_or_four(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if value is not None and len(value) not in (1, 4):
+            raise ValueError("one column, or four: west, south, east, north")
+        return value
+
+    @model_validator(mode="after")
+    def _one_geometry(self) -> Columns:
+        if self.bbox and self.geometry:
+            raise ValueError("bbox or geometry, not both")
+        return self
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """Every column that the declaration names, once."""
+        single = (self.id, self.title, self.licence, self.url, self.revision, self.geometry)
+        several = (*self.text, *(self.period or ()), *(self.bbox or ()), *self.fields)
+        return tuple(dict.fromkeys(name for name in (*single, *several) if name is not None))
+
+
+class Source(_Declared):
+    """Files of one format: a file, a folder (its files of known formats), or a pattern such as `docs/**/*.md`."""
+
+    path: LocatedPath
+    format: Literal["markdown", "text", "jsonl", "csv", "geoparquet"] | None = None
+    encoding: str = "utf-8"
+    columns: Columns | None = None
+
+    @field_validator("encoding")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        try:
+            "".encode(value)
+        except LookupError as error:
+            raise ValueError("the name of a text encoding, such as utf-8 or cp1252") from error
+        return value
+
+    @model_validator(mode="after")
+    def _columns_fit(self) -> Source:
+        known = self.format or format_of(self.path)
+        if known in RECORD_FORMATS.values() and self.columns is None:
+            raise ValueError(f"columns (id and text at least), because {known} holds records")
+        if known in TEXT_FORMATS.values() and self.columns is not None:
+            raise ValueError(f"no columns, because {known} is one document per file")
+        return self
+
+
+class Sidecar(_Declared):
+    """Geometry in a GeoParquet file beside the documents, joined by `key` of the document = column `id` of the file."""
+
+    sidecar: LocatedPath
+    key: Literal["stem", "doc_id", "title"] = "stem"
+    id: str = "id"
+    column: str | None = None
+    epsg: int | None = Field(default=None, ge=1024, le=1_000_000)
+
+
+class FrameHint(_Declared):
+    """The frame that the source states for its coordinates, by code or by names as they stand in PROJ's database."""
+
+    epsg: int | None = Field(default=None, ge=1024, le=1_000_000)
+    names: Names = ()
+
+
+class Evaluation(_Declared):
+    """Labelled queries; a build may lose at most `margin` of recall@k against the live one."""
+
+    queries: LocatedPath
+    format: Literal["jsonl"] = "jsonl"
+    k: int = Field(default=8, ge=1, le=1000)
+    place: Literal["given", "words"] = "given"
+    margin: float = Field(default=0.02, ge=0, le=1)
+
+
+class Freshness(_Declared):
+    """When a corpus counts as stale: a cron by which it must have been brought up to date, or an age."""
+
+    cron: str | None = None
+    timezone: str = "UTC"
+    max_age_hours: float | None = Field(default=None, gt=0)
+
+
+class CorpusDeclaration(_Declared):
+    """What a corpus is: where its documents are and what is known of them beforehand.
+
+    Attributes
+    ----------
+    name
+        Name of the namespace, the assets' key prefix and the index folder.
+    sources
+        Where documents come from; a string is short for `{path: ...}`.
+    geometry
+        Geometry from a sidecar file.
+    frame, period, licence, credit
+        Hold for every document that does not state its own.
+    unit, budget
+        How chunks are cut, and how many model tokens they may have.
+    quarantine_threshold, removal_threshold
+        Shares of the documents above which a check fails, and a sync stops.
+    max_document_mb
+        A larger text file or record is quarantined unread.
+    """
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")
+    description: str = ""
+    sources: tuple[Source, ...] = Field(min_length=1)
+    frame: FrameHint = FrameHint()
+    geometry: Sidecar | None = None
+    period: str | None = None
+    licence: str | None = None
+    credit: str | None = None
+    unit: Literal["feature", "section", "document"] = "section"
+    budget: int = Field(default=256, ge=16, le=8192)
+    quarantine_threshold: float = Field(default=0.05, ge=0, le=1)
+    removal_threshold: float = Field(default=0.2, ge=0, le=1)
+    max_document_mb: float = Field(default=50, gt=0, le=1024)
+    evaluation: Evaluation | None = None
+    freshness: Freshness | None = None
+
+    _file: Path | None = PrivateAttr(default=None)
+
+    @field_validator("sources", mode="before")
+    @classmethod
+    def _short(cls, value: object) -> object:
+        items = [value] if isinstance(value, str | Mapping) else value
+        return [{"path": item} if isinstance(item, str) else item for item in items] if _is_list(items) else items
+
+    @field_validator("period", mode="before")
+    @classmethod
+    def _readable(cls, value: object) -> object:
+        if value is not None:
+            try:
+                parse_period(value)
+            except GeoragError as error:
+                raise ValueError(f"{error.expected or 'a period'} ({error.what})") from error
+        return value
+
+    @property
+    def file(self) -> Path | None:
+        """The YAML file that declares the corpus; None where it was made in Python."""
+        return self._file
+
+
+def format_of(path: Path) -> str | None:
+    """Return the format that a file's suffix means, `.gz` aside; None where it means none."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] == ".gz":
+        suffixes.pop()
+    return FORMATS.get(suffixes[-1]) if suffixes else None
+
+
+def parse_attributes(
+    attributes: object, file: Path, lines: Mapping[strict_yaml.Path, int] | None = None
+) -> CorpusDeclaration:
+    """Return the declaration that a mapping of attributes makes; relative paths start at the file's folder.
+
+    Parameters
+    ----------
+    lines
+        Line of each path below `attributes`, where the mapping was read from a file.
+
+    Raises
+    ------
+    DeclarationError
+        With a problem for each key that is wrong.
+    """
+    declaration, problems = _validated(attributes, file, lines or {})
+    if declaration is None:
+        raise _error(problems)
+    return declaration
+
+
+def load_declaration(path: Path) -> CorpusDeclaration:
+    """Return the one corpus that a YAML file declares.
+
+    Raises
+    ------
+    DeclarationError
+        The file cannot be read, declares none or several, or is wrong: with all its problems.
+    """
+    found, problems = _read_file(path, path.name if not path.is_absolute() else str(path))
+    if not problems and len(found) != 1:
+        problems = [f"{path}: expected one document of type {CORPUS_TYPE}, found {len(found)}"]
+    if problems:
+        raise _error(problems)
+    return found[0]
+
+
+def load_declarations(folder: Path) -> dict[str, CorpusDeclaration]:
+    """Return the corpora that the `defs.yaml` files below a folder declare, by name.
+
+    Documents of other types (components of the user's own project) are left alone.
+
+    Raises
+    ------
+    DeclarationError
+        With every problem of every file, so that one look finds them all; a good file is not named.
+    """
+    if not folder.is_dir():
+        raise DeclarationError(
+            "the folder of declarations cannot be read", where=str(folder), do="set GEORAG_DECLARATIONS"
+        )
+    corpora: dict[str, CorpusDeclaration] = {}
+    problems: list[str] = []
+    for path in sorted(folder.rglob("defs.yaml")):
+        found, wrong = _read_file(path, str(path))
+        problems += wrong
+        for declaration in found:
+            if (other := corpora.get(declaration.name)) is not None:
+                problems.append(f"{path}: name: {declaration.name!r} is declared in {other.file} already")
+            corpora.setdefault(declaration.name, declaration)
+    if problems:
+        raise _error(problems)
+    return corpora
+
+
+def _error(problems: list[str]) -> DeclarationError:
+    count = len(problems)
+    return DeclarationError(f"{count} problem{'s' * (count > 1)} in declarations", problems=tuple(problems))
+
+
+def _read_file(path: Path, shown: str) -> tuple[list[CorpusDeclaration], list[str]]:
+    try:
+        documents = list(strict_yaml.read(path.read_text(encoding="utf-8")))
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else "?"
+        return [], [f"{shown}:{line}: not YAML: {error.problem or error.context}"]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        return [], [f"{shown}: cannot be read: {getattr(error, 'strerror', None) or str(error).splitlines()[0]}"]
+    found: list[CorpusDeclaration] = []
+    problems: list[str] = []
+    for document in documents:
+        value = document.value
+        if value is None and not document.faults:
+            continue
+        if not isinstance(value, dict):
+            problems.append(f"{shown}:1: expected a mapping with type and attributes, found {_kind(value)}")
+            continue
+        kind = value.get("type")
+        if isinstance(kind, str) and kind != CORPUS_TYPE:
+            if close := difflib.get_close_matches(kind, [CORPUS_TYPE], cutoff=0.85):
+                line = document.lines[("type",)]
+                problems.append(f"{shown}:{line}: type: found {kind!r}; did you mean {close[0]!r}?")
+            continue
+        problems += [_fault_line(shown, fault) for fault in document.faults]
+        if kind is None:
+            problems.append(f"{shown}:1: type: missing; expected {CORPUS_TYPE}")
+            continue
+        lines = {path[1:]: line for path, line in document.lines.items() if path[:1] == ("attributes",)}
+        faulty = {fault.path[1:] for fault in document.faults}
+        declaration, wrong = _validated(value.get("attributes"), path, lines, shown, faulty)
+        problems += wrong
+        if declaration is not None:
+            found.append(declaration)
+    return found, problems
+
+
+def _fault_line(shown: str, fault: strict_yaml.Fault) -> str:
+    lines = " and ".join(map(str, fault.lines))
+    where = f"{shown}:{fault.lines[0]}" if len(fault.lines) == 1 else f"{shown}: lines {lines}"
+    parts = [f"{where}: {_dotted(fault.path)}: {fault.what}"]
+    if fault.expected:
+        parts.append(f"expected {fault.expected}")
+    if fault.found:
+        parts.append(f"found {fault.found}")
+    return "; ".join(parts)
+
+
+def _validated(
+    attributes: object,
+    file: Path,
+    lines: Mapping[strict_yaml.Path, int],
+    shown: str | None = None,
+    reported: Set[strict_yaml.Path] = frozenset(),
+) -> tuple[CorpusDeclaration | None, list[str]]:
+    shown = shown or str(file)
+    try:
+        declaration = CorpusDeclaration.model_validate(
+            attributes if attributes is not None else {}, context={"folder": file.absolute().parent}
+        )
+    except GeoragError as error:  # an environment variable that is not set
+        return None, [f"{shown}: {error}"]
+    except ValidationError as error:
+        faults = [(tuple(fault["loc"]), fault) for fault in error.errors()]
+        # One problem is told once: a required key that is there misspelt is not missing as well, a list whose only
+        # item is wrong is not empty as well, and what strict YAML refused was told already.
+        meant = {(*path[:-1], _suggestion(path)) for path, fault in faults if fault["type"] == "extra_forbidden"}
+        above = {path[:length] for path, _ in faults for length in range(len(path))}
+        told = sorted(
+            (_line_of(path, lines), _explained(path, fault))
+            for path, fault in faults
+            if not (path in reported or path in above or (fault["type"] == "missing" and path in meant))
+        )
+        return None, [f"{shown}:{line}: {text}" for line, text in told]
+    declaration._file = file.absolute()
+    return declaration, []
+
+
+def _line_of(path: strict_yaml.Path, lines: Mapping[strict_yaml.Path, int]) -> int:
+    """Return the line of the path, or of the nearest one above it that is written in the file."""
+    for length in range(len(path), -1, -1):
+        if path[:length] in lines:
+            return lines[path[:length]]
+    return 1
+
+
+def _explained(path: strict_yaml.Path, fault: Mapping[str, object]) -> str:
+    key = _dotted(path)
+    kind = fault["type"]
+    if kind == "extra_forbidden":
+        suggestion = _suggestion(path)
+        known = f"did you mean {suggestion!r}?" if suggestion else f"expected one of {', '.join(_keys_at(path[:-1]))}"
+        return f"{key}: unknown key; {known}"
+    if kind == "missing":
+        return f"{key}: missing; expected a value"
+    message = str(fault["msg"]).removeprefix("Value error, ")
+    found = fault.get("input")
+    shown = repr(found) if isinstance(found, str | int | float | bool) else _kind(found)
+    return f"{key or 'attributes'}: expected {message[0].lower()}{message[1:]}; found {shown[:80]}"
+
+
+def _suggestion(path: strict_yaml.Path) -> str | None:
+    """Return the key that was probably meant: one spelt alike here, or the same one a level below."""
+    key = str(path[-1])
+    keys = _keys_at(path[:-1])
+    if close := difflib.get_close_matches(key, keys, n=1, cutoff=0.7):
+        return close[0]
+    nested = [f"{above}.{key}" for above in keys if key in _keys_at((*path[:-1], above))]
+    return nested[0] if nested else None
+
+
+def _keys_at(path: Iterable[str | int]) -> list[str]:
+    """Return the keys that the schema has below a path."""
+    model: type[BaseModel] = CorpusDeclaration
+    for step in path:
+        if isinstance(step, int):
+            continue
+        field = model.model_fields.get(step)
+        models = _types(field.annotation) if field is not None else []
+        if not models:
+            return []
+        model = models[0]
+    return list(model.model_fields)
+
+
+def _types(annotation: object) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [found for inner in get_args(annotation) for found in _types(inner)]
+
+
+def _dotted(path: strict_yaml.Path) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).lstrip(".")
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def _kind(value: object) -> str:
+    names = {"dict": "a mapping", "list": "a list", "NoneType": "nothing", "str": "text", "bool": "true or false"}
+    return names.get(type(value).__name__, type(value).__name__)
