@@ -1,0 +1,66 @@
+"""Embedding: OpenVINO converted from the torch module beside torch, the same texts, the same run.
+
+`python -m benchmarks.embedding [--json] [--quick]`
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.report import Report, data_folder, run
+from georag_assets.index.embedding import Embedder
+from georag_assets.settings import Settings
+
+FIRST_QUERY = """
+import time; started = time.perf_counter()
+import sys; from pathlib import Path
+from georag_assets.index.embedding import Embedder
+from georag_assets.settings import Settings
+Embedder.load(Settings(home=Path(sys.argv[1]))).encode(["weirs on the Limmat"])
+print(time.perf_counter() - started)
+"""
+
+
+def texts(count: int) -> list[str]:
+    """Return descriptions of real catalogue records, spread over the set."""
+    with gzip.open(data_folder() / "stanford_ogm" / "docs.jsonl.gz", "rt", encoding="utf-8") as stream:
+        records = [json.loads(line) for line in stream]
+    chosen = [records[row] for row in np.linspace(0, len(records) - 1, count).astype(int)]
+    return [f"{record['title']}. {record.get('description') or ''}" for record in chosen]
+
+
+def measure(report: Report, quick: bool) -> None:
+    """Embed by both, compare vectors and speed, and time a first query in a new process."""
+    given = texts(128 if quick else 512)
+    vectors, rates = {}, {}
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Settings(home=Path(folder))
+        for backend in ("torch", "openvino"):
+            embedder = Embedder.load(settings.model_copy(update={"embedding_backend": backend}))
+            embedder.probe()
+            started = time.perf_counter()
+            vectors[backend] = embedder.encode(given)
+            rates[backend] = len(given) / (time.perf_counter() - started)
+            report.compare(f"{backend} {embedder.identity.precision}", rates[backend], "texts/s")
+        cosines = np.einsum("ij,ij->i", *vectors.values())
+        report.at_least("OpenVINO beside torch", 1.5, rates["openvino"] / rates["torch"], "times")
+        report.at_least("mean cosine between them", 0.9999, float(cosines.mean()), "")
+        report.compare("least cosine between them", float(cosines.min()), "")
+        firsts = [
+            float(subprocess.run([sys.executable, "-c", FIRST_QUERY, folder], capture_output=True, check=True).stdout)
+            for _ in range(3)
+        ]
+        report.at_most("first query in a new process, imports included", 1.0, min(firsts), "s")
+    report.context["texts"] = len(given)
+
+
+if __name__ == "__main__":
+    run("embedding", measure, packages=("torch", "sentence-transformers", "openvino", "tokenizers"))
