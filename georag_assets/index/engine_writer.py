@@ -55,7 +55,7 @@ class EngineConfig:
     m: int = 16
     ef_construct: int = 100
     graph_above: int = 30_000
-    full_scan_threshold_kb: int = 60_000
+    full_scan_threshold_kb: int = 10_000
     segments: int = 1
     threads: int = 0
     upsert_rows: int = 500

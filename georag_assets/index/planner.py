@@ -5,7 +5,7 @@ not: the filter's forms (`filter`), fusion and ranking (`retrieval`).
 
 Measured at 200 k points: tight filters are answered exactly by any engine, the middle (1.5 to 37 %) collapses to a
 recall of 0.4 to 0.65 because the engine's estimate, not its count, chooses the plan. Ids of the survivors are the
-cheapest exact filter to about 10 k, payload conditions beyond; ACORN with a wide beam holds 0.98 to 0.99 above 30 k.
+cheapest exact filter to about 3 k, payload conditions beyond; ACORN with a wide beam holds 0.98 to 0.99 above 30 k.
 """
 
 from __future__ import annotations

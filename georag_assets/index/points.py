@@ -39,7 +39,7 @@ def points_schema(dimension: int) -> pa.Schema:
 def vector_faults(vectors: NDArray[np.float32]) -> dict[int, str]:
     """Return row -> kind for vectors that an engine accepts and never finds, or that outrank what they should not."""
     finite = np.isfinite(vectors)
-    zero: NDArray[np.bool_] = ~(vectors != 0).any(axis=1)
+    zero = np.linalg.norm(vectors, axis=1) == 0
     faults: dict[int, str] = {}
     for row in np.flatnonzero(~finite.all(axis=1) | zero).tolist():
         faults[row] = "zero" if zero[row] else ("nan" if np.isnan(vectors[row]).any() else "infinite")
