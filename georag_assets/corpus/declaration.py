@@ -166,6 +166,14 @@ class Freshness(_Declared):
     max_age_hours: float | None = Field(default=None, gt=0)
 
 
+class Automation(_Declared):
+    """When a build is asked for: at the times of a cron, and (`watch`) whenever sources and live index differ."""
+
+    cron: str | None = None
+    timezone: str = "UTC"
+    watch: bool = False
+
+
 class CorpusDeclaration(_Declared):
     """What a corpus is: where its documents are and what is known of them beforehand.
 
@@ -202,6 +210,7 @@ class CorpusDeclaration(_Declared):
     max_document_mb: float = Field(default=50, gt=0, le=1024)
     evaluation: Evaluation | None = None
     freshness: Freshness | None = None
+    automation: Automation = Automation()
 
     _file: Path | None = PrivateAttr(default=None)
 
