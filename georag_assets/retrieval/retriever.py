@@ -1,0 +1,306 @@
+"""Question in, evidence out: the place first, then every arm through the same filter, then one order.
+
+What belongs here: opening builds, asking each arm, putting the answer together. What does not: how a score is made
+(`ranking`), what a name means (`places`), how an index answers (`index`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import shapely
+
+from georag_assets.errors import QueryError
+from georag_assets.geometry.region import Region
+from georag_assets.home import Home
+from georag_assets.index.builds import OpenBuild, open_build
+from georag_assets.index.models import DenseQuery, Hit, LexicalQuery, SearchFilter, SearchReport
+from georag_assets.retrieval.evidence import Answer, CorpusUsed, Evidence, RegionUsed
+from georag_assets.retrieval.folding import Foldable, fold
+from georag_assets.retrieval.question import Question, place_phrase, without_place
+from georag_assets.retrieval.ranking import Scored, Spatial, rank
+from georag_assets.retrieval.settings import RADIUS_M, RankingSettings
+
+if TYPE_CHECKING:
+    from georag_assets.index.embedding import Embedder, Vectors
+
+TEXT_ARMS = ("semantic", "topic", "lexical")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Everything that the arms found, before any weight: from it each ranking is made again."""
+
+    arms: Mapping[str, tuple[Hit, ...]]
+    spatial: Mapping[str, Spatial]
+    owner: Mapping[str, OpenBuild]
+    reports: Mapping[str, Mapping[str, SearchReport]]
+    radius: bool
+
+    def ranked(self, settings: RankingSettings) -> list[Scored]:
+        """Return the candidates in the order that these settings give."""
+        return rank(self.arms, self.spatial, settings, radius=self.radius)
+
+
+class Retriever:
+    """Searches the live builds of some corpora, or one staged build.
+
+    Parameters
+    ----------
+    corpora
+        Which corpora to search.
+    build
+        Search this build of the (only) corpus instead of the live one.
+    settings
+        Weights of the ranking.
+    embedder
+        By default the model that the settings name; it must be the one that the builds were made with.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        corpora: Sequence[str],
+        build: str | None = None,
+        *,
+        settings: RankingSettings | None = None,
+        embedder: Embedder | None = None,
+    ) -> None:
+        if not corpora:
+            raise QueryError("no corpus to search", do="name one with --corpus, or build one first")
+        if build is not None and len(corpora) != 1:
+            raise QueryError("a build belongs to one corpus", found=", ".join(corpora))
+        self.home = home
+        self.corpora = tuple(corpora)
+        self.settings = settings or RankingSettings()
+        self._staged = build
+        self._given_embedder = embedder
+
+    @cached_property
+    def builds(self) -> tuple[OpenBuild, ...]:
+        """The builds searched, opened at first use and kept open: opening one writes to it."""
+        return tuple(open_build(self.home, corpus, self._staged) for corpus in self.corpora)
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        """The model that questions are embedded with."""
+        from georag_assets.index.embedding import Embedder
+
+        embedder = self._given_embedder or Embedder.load(self.home.settings)
+        for build in self.builds:
+            made_with = build.manifest.model_fingerprint
+            if made_with != embedder.fingerprint:
+                raise QueryError(
+                    "the index was made with another model than the settings name",
+                    where=build.manifest.build,
+                    expected=made_with,
+                    found=embedder.fingerprint,
+                    do="set GEORAG_MODEL and GEORAG_EMBEDDING_BACKEND as they were, or build the corpus again",
+                )
+        return embedder
+
+    def close(self) -> None:
+        """Let the builds go."""
+        if "builds" in self.__dict__:
+            for build in self.builds:
+                build.close()
+            del self.__dict__["builds"]
+
+    def __enter__(self) -> Retriever:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def search(self, question: Question) -> Answer:
+        """Answer a question.
+
+        Raises
+        ------
+        QueryError
+            The question is outside its bounds.
+        PlaceError
+            It names a place that is not one shape; the error lists the readings there are.
+        """
+        question.check(self.settings.depth)
+        timings: dict[str, float] = {}
+        notes: list[str] = []
+        with _timed(timings, "place"):
+            region, used, name = self._region(question)
+        if region is None:
+            notes.append("no place was named: text-only search over the whole corpus")
+        topic = without_place(question.text, name) if region is not None else None
+        with _timed(timings, "open"):
+            builds = self.builds
+        with _timed(timings, "embed"):
+            vectors = self._embed(question.text, topic)
+        where = SearchFilter(region=region, period=question.period, equals=question.equals)
+        with _timed(timings, "search"):
+            found = self.find(question.text, vectors, where)
+        with _timed(timings, "rank"):
+            candidates = self._evidence(found, self.settings, question.k)
+        unlocated: tuple[Evidence, ...] = ()
+        if region is not None and self.settings.unlocated:
+            with _timed(timings, "unlocated"):
+                lane = SearchFilter(period=question.period, equals=question.equals, located=False)
+                without = self.find(question.text, vectors, lane)
+                unlocated = self._evidence(without, self.settings, self.settings.unlocated)
+        with _timed(timings, "staleness"):
+            corpora = tuple(self._used(build, found) for build in builds)
+        if any(report.asked_again for reports in found.reports.values() for report in reports.values()):
+            notes.append("the graph gave fewer results than there are: asked again exactly")
+        timings["total"] = round(sum(timings.values()), 1)
+        return Answer(
+            question={
+                "text": question.text,
+                "topic": topic,
+                "k": question.k,
+                "period": question.period,
+                "equals": dict(question.equals),
+            },
+            mode="text_only" if region is None else "region",
+            region=used,
+            corpora=corpora,
+            candidates=candidates,
+            unlocated=unlocated,
+            settings=self.settings.as_dict(),
+            notes=tuple(notes),
+            timings_ms=timings,
+        )
+
+    def find(self, text: str, vectors: Mapping[str, Vectors], where: SearchFilter) -> Found:
+        """Ask each arm through the same filter; `vectors` are the question's, per dense arm."""
+        depth = self.settings.depth
+        queries: dict[str, DenseQuery | LexicalQuery] = {arm: DenseQuery(vector) for arm, vector in vectors.items()}
+        queries["lexical"] = LexicalQuery(text)
+        reports: dict[str, dict[str, SearchReport]] = {}
+        owner: dict[str, OpenBuild] = {}
+        arms: dict[str, tuple[Hit, ...]] = {}
+        for arm, query in queries.items():
+            if getattr(self.settings, arm) <= 0:
+                continue
+            hits: list[Hit] = []
+            for build in self.builds:
+                report = build.search(query, where, depth)
+                reports.setdefault(build.manifest.corpus, {})[arm] = report
+                hits += report.hits
+                owner.update((hit.chunk_id, build) for hit in report.hits)
+            arms[arm] = tuple(sorted(hits, key=lambda hit: (-hit.score, hit.chunk_id))[:depth])
+        region = where.region
+        spatial = {} if region is None else self._spatial(region, owner)
+        return Found(arms, spatial, owner, reports, radius=region is not None and region.radius_m > 0)
+
+    def _region(self, question: Question) -> tuple[Region | None, RegionUsed | None, str | None]:
+        """Return the region, its record, and the place's name where one was given."""
+        region = question.given_region
+        if region is not None:
+            source = "shape" if question.shape_region else "bbox" if question.bbox else "near"
+            return region, RegionUsed.of(region, source), None
+        phrase = place_phrase(question.text) if question.place is None and question.place_from_words else None
+        name = question.place or (phrase.name if phrase else None)
+        if name is None:
+            return None, None, None
+        from georag_assets.places.resolver import PlaceResolver
+
+        place = PlaceResolver(self.home, self.corpora).resolve(name)
+        radius = question.radius_m
+        if radius is None and (place.geometry.area == 0 or (phrase and phrase.preposition.lower() in ("near", "around"))):
+            radius = RADIUS_M
+        region = Region.from_shape(place.geometry, radius_m=radius or 0.0, label=f"{place.name} ({place.source})")
+        record = {"name": place.name, "kind": place.kind, "source": place.source, "credit": place.credit}
+        return region, RegionUsed.of(region, "place" if question.place else "words", record), name
+
+    def _embed(self, text: str, topic: str | None) -> dict[str, Vectors]:
+        wanted = {}
+        if self.settings.semantic > 0:
+            wanted["semantic"] = text
+        if self.settings.topic > 0 and topic is not None:
+            wanted["topic"] = topic
+        if not wanted:
+            return {}
+        return dict(zip(wanted, self.embedder.encode(list(wanted.values())), strict=True))
+
+    def _spatial(self, region: Region, owner: Mapping[str, OpenBuild]) -> dict[str, Spatial]:
+        """Return fit and (in a radius search) distance of each candidate."""
+        ids = sorted(owner)
+        if not ids:
+            return {}
+        geometries = self._geometries(ids, owner)
+        fits = region.overlap(geometries)
+        distances = region.distance_m(geometries) if region.radius_m > 0 else np.full(len(ids), np.nan)
+        return {
+            chunk_id: Spatial(_finite(fit), _finite(distance))
+            for chunk_id, fit, distance in zip(ids, fits.tolist(), distances.tolist(), strict=True)
+        }
+
+    def _geometries(self, ids: Sequence[str], owner: Mapping[str, OpenBuild]) -> Any:
+        geometries = np.full(len(ids), None, dtype=object)
+        for build in self.builds:
+            mine = [position for position, chunk_id in enumerate(ids) if owner[chunk_id] is build]
+            rows = build.columns.rows_of([ids[position] for position in mine])
+            geometries[mine] = build.columns.geometries(rows)
+        return geometries
+
+    def _evidence(self, found: Found, settings: RankingSettings, k: int) -> tuple[Evidence, ...]:
+        """Fold the ranked candidates and describe the first k groups."""
+        ranked = found.ranked(settings)
+        ids = [candidate.chunk_id for candidate in ranked]
+        payloads: dict[str, Mapping[str, Any]] = {}
+        for build in self.builds:
+            payloads.update(build.payloads([chunk_id for chunk_id in ids if found.owner[chunk_id] is build]))
+        geometries: Sequence[shapely.Geometry | None] = self._geometries(ids, found.owner)
+        groups = fold(
+            [
+                Foldable(payloads[chunk_id]["text"], payloads[chunk_id].get("revision"), geometry)
+                for chunk_id, geometry in zip(ids, geometries, strict=True)
+            ],
+            settings,
+        )
+        return tuple(
+            Evidence.of(
+                ranked[group[0]],
+                payloads[ids[group[0]]],
+                found.owner[ids[group[0]]].manifest.build,
+                position,
+                tuple(ids[other] for other in group[1:]),
+            )
+            for position, group in enumerate(groups[:k], start=1)
+        )
+
+    def _used(self, build: OpenBuild, found: Found) -> CorpusUsed:
+        from georag_assets.corpus.versions import version_lag
+
+        manifest = build.manifest
+        newest, lag = version_lag(self.home, manifest.corpus, manifest.corpus_version)
+        reports = found.reports.get(manifest.corpus, {})
+        built = datetime.fromisoformat(manifest.built_at)
+        return CorpusUsed(
+            corpus=manifest.corpus,
+            build=manifest.build,
+            live=self._staged is None,
+            corpus_version=manifest.corpus_version,
+            newest_version=newest,
+            version_lag=lag,
+            built_at=manifest.built_at,
+            index_age_seconds=round((datetime.now(UTC) - built).total_seconds(), 1),
+            survivors=max((report.survivors for report in reports.values()), default=0),
+            plans={arm: f"{report.plan} ({report.form})" for arm, report in reports.items()},
+        )
+
+
+@contextmanager
+def _timed(timings: dict[str, float], step: str) -> Iterator[None]:
+    started = time.perf_counter()
+    yield
+    timings[step] = round((time.perf_counter() - started) * 1000, 1)
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
