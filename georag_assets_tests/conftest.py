@@ -49,7 +49,17 @@ def case(shared: Path) -> Callable[[str], dict[str, object]]:
     return cases.__getitem__
 
 
+@pytest.fixture(scope="session")
+def converted_models(pytestconfig: pytest.Config) -> Path:
+    """Folder of converted models that outlives a test run: converting takes longer than most tests."""
+    assert pytestconfig.cache is not None
+    return pytestconfig.cache.mkdir("georag-models")
+
+
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    """Return an empty home in a temporary folder."""
-    return Home(Settings(home=tmp_path / "home"))
+def home(tmp_path: Path, converted_models: Path) -> Home:
+    """Return a home in a temporary folder, empty but for the converted models."""
+    root = tmp_path / "home"
+    root.mkdir()
+    (root / "models").symlink_to(converted_models)
+    return Home(Settings(home=root))
