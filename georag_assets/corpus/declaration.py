@@ -218,7 +218,9 @@ class CorpusDeclaration(_Declared):
     @classmethod
     def _short(cls, value: object) -> object:
         items = [value] if isinstance(value, str | Mapping) else value
-        return [{"path": item} if isinstance(item, str) else item for item in items] if _is_list(items) else items
+        if not isinstance(items, list | tuple):
+            return items
+        return [{"path": item} if isinstance(item, str) else item for item in items]
 
     @field_validator("period", mode="before")
     @classmethod
@@ -446,10 +448,6 @@ def _types(annotation: object) -> list[type[BaseModel]]:
 
 def _dotted(path: strict_yaml.Path) -> str:
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).lstrip(".")
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, list | tuple)
 
 
 def _kind(value: object) -> str:

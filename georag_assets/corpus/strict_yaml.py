@@ -50,7 +50,8 @@ class _Reader:
     def value(self, node: yaml.Node, path: Path) -> object:
         self.lines.setdefault(path, _line(node))
         if id(node) in self.open_nodes:
-            return self._fault(path, node, "an alias contains itself")
+            self._fault(path, node, "an alias contains itself")
+            return None
         self.open_nodes.add(id(node))
         try:
             if isinstance(node, yaml.MappingNode):
@@ -80,9 +81,8 @@ class _Reader:
 
     def _scalar(self, node: yaml.Node, path: Path) -> object:
         text = str(node.value)
-        if node.style is not None or node.tag == _TAG + "str":
-            return text
-        if node.tag == _TAG + "timestamp":
+        quoted = isinstance(node, yaml.ScalarNode) and node.style is not None
+        if quoted or node.tag in {_TAG + "str", _TAG + "timestamp"}:
             return text
         if text.lower() in _WORDS:
             return _WORDS[text.lower()]
@@ -92,10 +92,12 @@ class _Reader:
             return float(text)
         if node.tag in {_TAG + "int", _TAG + "float"}:
             expected = 'a plain decimal number, or text in quotes ("...")'
-            return self._fault(path, node, "YAML would read this as another number", expected, text)
-        if node.tag == _TAG + "bool":
-            return self._fault(path, node, "YAML would read this word as true or false", 'true, false, or "..."', text)
-        return self._fault(path, node, "the tag is not read", "plain YAML", node.tag)
+            self._fault(path, node, "YAML would read this as another number", expected, text)
+        elif node.tag == _TAG + "bool":
+            self._fault(path, node, "YAML would read this word as true or false", 'true, false, or "..."', text)
+        else:
+            self._fault(path, node, "the tag is not read", "plain YAML", node.tag)
+        return None
 
     def _fault(
         self, path: Path, node: yaml.Node, what: str, expected: str | None = None, found: str | None = None

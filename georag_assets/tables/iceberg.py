@@ -88,42 +88,32 @@ class Tables:
         spec: TableSpec,
         *,
         key: str,
-        removed: Sequence[str],
+        removed: Sequence[str] | Callable[[], Sequence[str]],
         added: Iterable[pa.RecordBatch] | pa.Table,
     ) -> int:
         """Delete the rows whose `key` is in `removed` and append `added`, in one transaction; retried on conflict.
 
         Returns the new (or unchanged) snapshot id; 0 while the table has no snapshot. Nothing to do commits nothing.
         The added rows are written once, in files of bounded size, and only the commit is repeated on a conflict.
+        `removed` may be a function, asked once after `added` has been written: it may know only then, and may refuse
+        by raising; what was written is deleted again.
         """
-        tables = _bounded(added, spec.schema)
-        first = next(tables, None)
-        if first is None and not removed:
-            return self.snapshot_id(namespace, spec) or 0
         where = f"{namespace}.{spec.name}"
         table = self._load(namespace, spec)
-        if first is not None:
-            table = _retried(lambda: self._create(namespace, spec), where)
-        if table is None:
-            return 0
-        files = [file for rows in itertools.chain([first] if first else [], tables) for file in _write(table, rows)]
-
-        def commit() -> int:
-            table.refresh()
-            dropped, kept = _rewritten(table, key, removed)
-            if not (files or dropped):
-                return _current(table) or 0
-            transaction = table.transaction()
-            snapshot = transaction.update_snapshot()
-            with snapshot.overwrite() if dropped else snapshot.fast_append() as producer:
-                for file in dropped:
-                    producer.delete_data_file(file)
-                for file in itertools.chain(kept, files):
-                    producer.append_data_file(file)
-            transaction.commit_transaction()
-            return _current(table) or 0
-
-        return _retried(commit, where)
+        files: list[DataFile] = []
+        try:
+            for rows in _bounded(added, spec.schema):
+                if not files:
+                    table = _retried(lambda: self._create(namespace, spec), where)
+                files += _write(_there(table), rows)
+            gone = removed() if callable(removed) else removed
+            if table is None or not (files or gone):
+                return self.snapshot_id(namespace, spec) or 0
+            return _retried(lambda: _replace(_there(table), key, gone, files), where)
+        except BaseException:
+            for file in files:
+                _there(table).io.delete(file.file_path)
+            raise
 
     def read(
         self,
@@ -349,6 +339,27 @@ def _task_batches(
     scan = ArrowScan(table.metadata, table.io, stored.select(*names), AlwaysTrue())
     # One task at a time: given several, pyiceberg reads all of them ahead.
     yield from scan.to_record_batches([task])
+
+
+def _there(table: Table | None) -> Table:
+    assert table is not None
+    return table
+
+
+def _replace(table: Table, key: str, removed: Sequence[str], files: Sequence[DataFile]) -> int:
+    """Commit one snapshot without the removed rows and with the files that were written, on the newest state."""
+    table.refresh()
+    dropped, kept = _rewritten(table, key, removed)
+    if files or dropped:
+        transaction = table.transaction()
+        snapshot = transaction.update_snapshot()
+        with snapshot.overwrite() if dropped else snapshot.fast_append() as producer:
+            for file in dropped:
+                producer.delete_data_file(file)
+            for file in itertools.chain(kept, files):
+                producer.append_data_file(file)
+        transaction.commit_transaction()
+    return _current(table) or 0
 
 
 def _rewritten(table: Table, key: str, removed: Sequence[str]) -> tuple[list[DataFile], list[DataFile]]:

@@ -1,0 +1,94 @@
+"""Markdown and plain text: one document per file.
+
+What belongs here: reading bytes as text exactly, and a title. What does not: structure of the text (`chunking`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from georag_assets.corpus.declaration import CorpusDeclaration, Source
+from georag_assets.corpus.models import Document
+from georag_assets.corpus.sources.loader import Rejection, SourceFile, UnusableError
+
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.+?)[ \t]*#*[ \t]*\r?$", re.MULTILINE)
+
+
+class PlainTextLoader:
+    """A text file; its title is the file's name without suffix."""
+
+    formats: tuple[str, ...] = ("text",)
+    media_type = "text/plain"
+
+    def load(self, file: SourceFile, source: Source, declaration: CorpusDeclaration) -> Iterator[Document | Rejection]:
+        """Yield the file's one document."""
+        limit = int(declaration.max_document_mb * 2**20)
+        try:
+            text = _read(file, source.encoding, limit)
+        except UnusableError as error:
+            yield Rejection(file.name, file.name, file.name, error.kind, error.reason)
+            return
+        yield Document(
+            doc_id=file.name,
+            text=text,
+            title=self.title(text) or file.path.stem,
+            source=file.name,
+            location=f"{file.name}:1",
+            media_type=self.media_type,
+            content_sha256="",
+        )
+
+    def title(self, text: str) -> str | None:
+        """Return the title that the text states."""
+        return None
+
+
+class MarkdownLoader(PlainTextLoader):
+    """A Markdown file; its title is its first heading."""
+
+    formats = ("markdown",)
+    media_type = "text/markdown"
+
+    def title(self, text: str) -> str | None:
+        """Return the first heading of the first 4,000 characters."""
+        match = _HEADING.search(text[:4000])
+        return match[1] if match else None
+
+
+def _read(file: SourceFile, encoding: str, limit: int) -> str:
+    path = file.path
+    try:
+        if not path.is_file():
+            what = "a folder" if path.is_dir() else "neither a file nor a link to one"
+            raise UnusableError("not_a_file", f"expected a file, found {what}")
+        size = path.stat().st_size
+        if size > limit:
+            raise UnusableError("too_large", f"{size:,} bytes; max_document_mb allows {limit:,}")
+        content = path.read_bytes()
+    except OSError as error:
+        raise UnusableError("unreadable", f"cannot be read: {error.strerror}") from error
+    try:
+        text = content.decode("utf-8-sig" if encoding.lower().replace("_", "-") in {"utf-8", "utf8"} else encoding)
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UnusableError(
+            "wrong_encoding",
+            f"byte 0x{content[error.start]:02x} at offset {error.start} (line {line}) is not {encoding}; "
+            "declare the source's encoding",
+        ) from error
+    check_text(text)
+    return text
+
+
+def check_text(text: str) -> None:
+    """Raise UnusableError for a text that is no text: blank, with NUL characters or halves of a surrogate pair."""
+    if not text.strip():
+        raise UnusableError("empty", "there is no text" if not text else "the text is only white space")
+    if (offset := text.find("\0")) >= 0:
+        line = text.count("\n", 0, offset) + 1
+        raise UnusableError("nul_bytes", f"a NUL character at offset {offset} (line {line}): not a text")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UnusableError("wrong_encoding", f"half of a surrogate pair at offset {error.start}") from error

@@ -1,0 +1,91 @@
+"""The `measurements` table: every number that has a history, and every check's outcome, one row each.
+
+What belongs here: writing stage reports as rows and reading checks back. What does not: what a number means (its
+stage) and Dagster's own metadata, which loses its history when runs are purged.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import datetime
+
+import pyarrow as pa
+
+from georag_assets.reports import CheckResult, StageReport
+from georag_assets.tables.iceberg import Tables, TableSpec
+
+MEASUREMENTS = TableSpec(
+    "measurements",
+    pa.schema(
+        [
+            ("at", pa.float64()),
+            ("stage", pa.string()),
+            ("data_version", pa.string()),
+            ("kind", pa.string()),
+            ("name", pa.string()),
+            ("value", pa.float64()),
+            ("passed", pa.bool_()),
+            ("blocking", pa.bool_()),
+            ("detail_json", pa.string()),
+        ]
+    ),
+)
+
+
+def record(tables: Tables, namespace: str, report: StageReport, at: datetime) -> int:
+    """Append the report's counts, seconds and checks; returns the table's snapshot id.
+
+    `kind` is `count`, `seconds`, `check` or `number` (one that a check gave, named `<check>.<number>`).
+    """
+    base = {"at": at.timestamp(), "stage": report.stage, "data_version": report.data_version}
+    rows: list[dict[str, object]] = []
+    for kind, values in (("count", report.counts), ("seconds", report.seconds)):
+        rows += [{**base, "kind": kind, "name": name, "value": float(value)} for name, value in values.items()]
+    for check in report.checks:
+        detail = {
+            "description": check.description,
+            "severity": check.severity,
+            "numbers": dict(check.numbers),
+            "detail": dict(check.detail),
+        }
+        rows.append(
+            {
+                **base,
+                "kind": "check",
+                "name": check.name,
+                "passed": check.passed,
+                "blocking": check.blocking,
+                "detail_json": json.dumps(detail, default=str),
+            }
+        )
+        rows += [
+            {**base, "kind": "number", "name": f"{check.name}.{name}", "value": float(value)}
+            for name, value in check.numbers.items()
+            if math.isfinite(value)
+        ]
+    added = pa.Table.from_pylist(rows, schema=MEASUREMENTS.schema)
+    return tables.replace_rows(namespace, MEASUREMENTS, key="stage", removed=[], added=added)
+
+
+def checks_of(tables: Tables, namespace: str, stage: str, data_version: str) -> list[CheckResult]:
+    """Return the latest outcome of each check that a stage reported for a data version."""
+    rows = tables.read(namespace, MEASUREMENTS, where=("data_version", [data_version])).to_pylist()
+    latest: dict[str, dict[str, object]] = {}
+    for row in sorted(rows, key=lambda row: row["at"]):
+        if row["stage"] == stage and row["kind"] == "check":
+            latest[row["name"]] = row
+    return [_check(row) for row in latest.values()]
+
+
+def _check(row: dict[str, object]) -> CheckResult:
+    detail = json.loads(str(row["detail_json"]))
+    return CheckResult(
+        name=str(row["name"]),
+        passed=bool(row["passed"]),
+        blocking=bool(row["blocking"]),
+        description=detail["description"],
+        numbers=detail["numbers"],
+        detail=detail["detail"],
+        severity=detail["severity"],
+    )
