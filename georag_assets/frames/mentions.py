@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Literal
 
 from georag_assets.frames.names import WORTH_READING, name_index
+from georag_assets.frames.project import frame
 
 Role = Literal["data", "display", "origin"]
 
@@ -36,6 +37,9 @@ _ORIGIN = re.compile(r"\bfrom\s+(?:the\s+|GCS[ _])?$", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"(?<=[.!?])(?<!\b[A-Z]\.)\s+(?=[^\sa-z])|(?<=\.)(?=(?:These|This|The|It)\s)|\n\s*\n")
 
 
+_METHOD = re.compile(r"\b(?:albers|lambert|utm|mercator|polyconic|stereographic|state\s?plane|azimuthal)\b", re.I)
+
+
 @dataclass(frozen=True, slots=True)
 class Mention:
     """A frame named in a text; several `codes` where the name does not tell them apart."""
@@ -49,6 +53,7 @@ class Mention:
     role: Role = "data"
 
 
+@lru_cache(maxsize=16)
 def find_mentions(text: str) -> tuple[Mention, ...]:
     """Return the mentions in a text in order; a name beside its own code is two mentions that agree."""
     if not WORTH_READING.search(text):
@@ -76,12 +81,20 @@ def _in_sentence(sentence: str) -> tuple[Mention, ...]:
         mentions.append(
             Mention("stated_code", match.group(), match.start(), match.end(), (f"EPSG:{code}",), 0.85, role)
         )
-    for name in name_index().find(sentence):
+    names = name_index().find(sentence)
+    # "Projection: Teale Albers, NAD83": the datum alone is not the frame where a projection stands there unread.
+    partial = bool(_METHOD.search(sentence)) and not any(_is_projected(name.codes[0]) for name in names)
+    for name in names:
         weight = 0.6 if name.guessed_hemisphere else 0.75 if name.verbatim else 0.7
+        weight = round(weight * (0.6 if partial else 1), 3)
         span = sentence[name.start : name.end]
         role = _role(sentence, name.start)
         mentions.append(Mention("name_in_prose", span, name.start, name.end, name.codes, weight, role))
     return tuple(sorted(mentions, key=lambda mention: (mention.start, mention.end)))
+
+
+def _is_projected(code: str) -> bool:
+    return bool(frame(code).is_projected)
 
 
 def _role(sentence: str, start: int) -> Role:

@@ -16,7 +16,8 @@ Grade = Literal["measured", "described", "unresolved"]
 class FrameEvidence:
     """One term of a frame's score: where it was read and which candidate it speaks for.
 
-    `source` is one of `literal`, `sidecar`, `declaration`, `stated_code`, `name_in_prose`, `magnitude`, `place`;
+    `source` is one of `literal`, `sidecar`, `declaration`, `stated_code`, `name_in_prose` (which name a candidate),
+    `magnitude` (what the coordinates say of it), `operation`, `rival` (what takes a share away), `place`;
     `start`, `end` are document offsets (-1 where it is not in the text); `candidate` is `AUTHORITY:CODE`.
     """
 

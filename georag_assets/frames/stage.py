@@ -1,0 +1,358 @@
+"""The stage `frames`: a graded frame, its evidence and an extent in EPSG:4326 for every chunk.
+
+What belongs here: which rows are made anew, what geometry a chunk has, and the stage's checks. What does not: weighing
+evidence (`resolver`) and transforming (`project`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import lru_cache
+from time import perf_counter
+from typing import Any
+
+import pyarrow as pa
+import pyproj
+import shapely
+from shapely.geometry.base import BaseGeometry
+
+from georag_assets.corpus.declaration import CorpusDeclaration
+from georag_assets.corpus.models import CHUNKS, DOCUMENTS
+from georag_assets.errors import GeoragError
+from georag_assets.frames.mentions import Mention, find_mentions
+from georag_assets.frames.models import FRAMES, FrameResolution
+from georag_assets.frames.project import to_wgs84
+from georag_assets.frames.resolver import FrameResolver, confidence_of, governing, grade_of
+from georag_assets.geometry.literal import GeometryLiteral
+from georag_assets.geometry.shapes import normalise
+from georag_assets.home import Home
+from georag_assets.reports import CheckResult, StageReport
+
+ALGORITHM = "frames-1"
+_BATCH = 2000
+_FEW = 500
+_SHOWN = 20
+
+Row = dict[str, Any]
+
+
+def frame_corpus(home: Home, declaration: CorpusDeclaration) -> StageReport:
+    """Frame every chunk whose document or whose rule changed; leave every other row as it is."""
+    tables, corpus = home.tables, declaration.name
+    version = code_version(declaration)
+    started = perf_counter()
+    wanted = _keys(tables.read(corpus, CHUNKS, columns=["doc_id", "chunk_id", "content_sha256"]), version)
+    present = _keys(tables.read(corpus, FRAMES, columns=["doc_id", "chunk_id", "content_sha256", "code_version"]), None)
+    changed = {doc_id for doc_id, keys in wanted.items() if present.get(doc_id) != keys}
+    gone = sorted(doc_id for doc_id in present if doc_id in changed or doc_id not in wanted)
+    compared = perf_counter()
+    snapshot = tables.replace_rows(
+        corpus, FRAMES, key="doc_id", removed=gone, added=_frame(home, declaration, version, changed, len(wanted))
+    )
+    framed = perf_counter()
+    numbers, checks = check_frames(
+        (chunk for keys in wanted.values() for chunk, _, _ in keys), tables.batches(corpus, FRAMES)
+    )
+    chunks = sum(len(keys) for keys in wanted.values())
+    new = sum(len(wanted[doc_id]) for doc_id in changed)
+    return StageReport(
+        corpus,
+        "frames",
+        _data_version(wanted),
+        {
+            "new": new,
+            "reused": chunks - new,
+            "removed": sum(len(keys) for doc_id, keys in present.items() if doc_id not in wanted),
+            "quarantined": 0,
+        },
+        {"compare": compared - started, "frame": framed - compared, "check": perf_counter() - framed},
+        checks,
+        snapshot or None,
+        {"chunks": chunks, "code_version": version, **numbers},
+    )
+
+
+def code_version(declaration: CorpusDeclaration) -> str:
+    """Return what a frame row depends on beside its document: the rules, PROJ and its data, the declared hints."""
+    hints = json.dumps(declaration.frame.model_dump(mode="json"), sort_keys=True)
+    return f"{ALGORITHM}/proj-{pyproj.proj_version_str}/{hashlib.sha256(hints.encode()).hexdigest()[:8]}"
+
+
+def check_frames(
+    chunk_ids: Iterable[str], batches: Iterable[pa.RecordBatch]
+) -> tuple[dict[str, float], tuple[CheckResult, ...]]:
+    """Return rates and the two blocking checks, from the rows that were written and not from what was meant."""
+    missing = set(chunk_ids)
+    grades: Counter[str] = Counter()
+    faults: dict[str, list[str]] = defaultdict(list)
+    rows = located = assumed = 0
+    for batch in batches:
+        shapes = shapely.from_wkb(batch.column("geometry_wkb").to_numpy(zero_copy_only=False), on_invalid="ignore")
+        bounds = shapely.bounds(shapes)
+        for row, shape, box in zip(_light(batch).to_pylist(), shapes, bounds, strict=True):
+            chunk_id = row["chunk_id"]
+            rows += 1
+            located += shape is not None
+            assumed += row["assumed_epsg"] is not None
+            grades[str(row["grade"])] += 1
+            if chunk_id not in missing:
+                faults["extent"].append(f"{chunk_id}: framed twice, or no chunk of the corpus")
+            missing.discard(chunk_id)
+            if fault := _extent_fault(row, shape, [float(edge) for edge in box]):
+                faults["extent"].append(f"{chunk_id}: {fault}")
+            if fault := _evidence_fault(row):
+                faults["evidence"].append(f"{chunk_id}: {fault}")
+    faults["extent"] += [f"{chunk_id}: no frame" for chunk_id in sorted(missing)]
+    share = {grade: grades[grade] / rows if rows else 0.0 for grade in ("measured", "described", "unresolved")}
+    numbers = {
+        **{f"{grade}_share": round(value, 4) for grade, value in share.items()},
+        "located_share": round(located / rows, 4) if rows else 0.0,
+        "assumed_wgs84": assumed,
+    }
+    checks = (
+        CheckResult(
+            "every_chunk_has_frame_and_extent",
+            not faults["extent"],
+            True,
+            "Every chunk has one frame row, with the extent of its geometry or a note that says why it has none.",
+            {"faults": len(faults["extent"]), "chunks": rows, "located": located},
+            {"faults": faults["extent"][:_SHOWN]},
+        ),
+        CheckResult(
+            "every_frame_has_evidence",
+            not faults["evidence"],
+            True,
+            "Every frame that is stated has evidence for it, and its confidence is the sum of that evidence.",
+            {"faults": len(faults["evidence"]), **{f"{grade}_share": value for grade, value in share.items()}},
+            {"faults": faults["evidence"][:_SHOWN]},
+        ),
+    )
+    return numbers, checks
+
+
+def _light(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.select([name for name in batch.schema.names if name != "geometry_wkb"])
+
+
+def _extent_fault(row: Mapping[str, Any], shape: BaseGeometry | None, bounds: Sequence[float]) -> str | None:
+    extent = [row[side] for side in ("west", "south", "east", "north")]
+    if shape is None or shape.is_empty:
+        if any(side is not None for side in extent):
+            return "an extent without geometry"
+        return None if row["note"] or row["geometry_flags"] else "neither geometry nor a note that says why"
+    if any(side is None or not math.isfinite(side) for side in extent):
+        return "geometry without a finite extent"
+    if any(abs(side - bound) > 1e-9 for side, bound in zip(extent, bounds, strict=True)):
+        return "an extent that is not its geometry's"
+    west, south, east, north = extent
+    if not (-180 <= west < 180 and west <= east <= west + 360 and -90 <= south <= north <= 90):
+        return "an extent that is not on the earth"
+    return None
+
+
+def _evidence_fault(row: Mapping[str, Any]) -> str | None:
+    epsg, confidence, grade = row["epsg"], row["confidence"], row["grade"]
+    if confidence is None or not 0 <= confidence <= 1 or grade != grade_of(confidence):
+        return f"grade {grade} does not follow from confidence {confidence}"
+    if epsg is None:
+        return None if grade == "unresolved" and row["note"] else "no frame, and no note that says why"
+    if grade == "unresolved":
+        return "an unresolved frame that is stated"
+    weights = _weights(row["evidence_json"]).get(f"{row['authority']}:{epsg}", ())
+    if not any(weight > 0 for weight in weights):
+        return f"no evidence for EPSG:{epsg}"
+    if abs(confidence_of(weights) - confidence) > 1e-3:
+        return "a confidence that its evidence does not add up to"
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _weights(evidence_json: str | None) -> dict[str, tuple[float, ...]]:
+    weights: dict[str, tuple[float, ...]] = {}
+    for term in json.loads(evidence_json or "[]"):
+        weights[term["candidate"]] = (*weights.get(term["candidate"], ()), term["weight"])
+    return weights
+
+
+def _keys(rows: pa.Table, version: str | None) -> dict[str, set[tuple[str, str, str]]]:
+    keys: dict[str, set[tuple[str, str, str]]] = defaultdict(set)
+    versions = rows["code_version"].to_pylist() if version is None else [version] * rows.num_rows
+    columns = (rows[name].to_pylist() for name in ("doc_id", "chunk_id", "content_sha256"))
+    for doc_id, chunk_id, content, code in zip(*columns, versions, strict=True):
+        keys[doc_id].add((chunk_id, content, code))
+    return dict(keys)
+
+
+def _data_version(wanted: Mapping[str, set[tuple[str, str, str]]]) -> str:
+    digest = hashlib.sha256()
+    for key in sorted(key for keys in wanted.values() for key in keys):
+        digest.update("\0".join(key).encode())
+    return digest.hexdigest()[:16]
+
+
+def _frame(
+    home: Home, declaration: CorpusDeclaration, version: str, changed: set[str], total: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield new rows, a batch at a time; a few documents are looked up, many are read in one pass."""
+    resolver = FrameResolver()
+    few = len(changed) <= max(_FEW, total // 10)
+    ordered = sorted(changed)
+    groups = [ordered[at : at + _FEW] for at in range(0, len(ordered), _FEW)] if few else [ordered] if ordered else []
+    for group in groups:
+        documents = {
+            row["doc_id"]: row
+            for row in _rows(home, declaration.name, DOCUMENTS, _DOCUMENT, group if few else changed, few)
+        }
+        made: list[Row] = []
+        for chunk in _rows(home, declaration.name, CHUNKS, _CHUNK, group if few else changed, few):
+            made.append(frame_chunk(chunk, documents[chunk["doc_id"]], declaration, version, resolver))
+            if len(made) >= _BATCH:
+                yield pa.RecordBatch.from_pylist(made, schema=FRAMES.schema)
+                made = []
+        if made:
+            yield pa.RecordBatch.from_pylist(made, schema=FRAMES.schema)
+
+
+_DOCUMENT = ["doc_id", "text", "geometry_wkb", "geometry_epsg", "geometry_evidence", "geometry_flags", "declared_epsg"]
+_CHUNK = ["chunk_id", "doc_id", "content_sha256", "start", "end", "literals_json"]
+
+
+def _rows(
+    home: Home, corpus: str, spec: Any, columns: list[str], doc_ids: Sequence[str] | set[str], few: bool
+) -> Iterator[Row]:
+    if few:
+        yield from home.tables.read(corpus, spec, columns=columns, where=("doc_id", list(doc_ids))).to_pylist()
+        return
+    for batch in home.tables.batches(corpus, spec, columns=columns):
+        yield from (row for row in batch.to_pylist() if row["doc_id"] in doc_ids)
+
+
+def frame_chunk(
+    chunk: Mapping[str, Any],
+    document: Mapping[str, Any],
+    declaration: CorpusDeclaration,
+    version: str,
+    resolver: FrameResolver,
+) -> Row:
+    """Return the frame row of one chunk: of its own literals, else of its document's geometry, else of its words."""
+    declared = document["declared_epsg"] or declaration.frame.epsg
+    literals = [_literal(item) for item in json.loads(chunk["literals_json"] or "[]")]
+    alone = document["geometry_wkb"] is None
+    mentions = _mentions(chunk, document["text"] or "") if literals or alone else []
+    resolution, shape, origin, flags = _of_literals(literals, mentions, declared, declaration, resolver)
+    if shape is None and document["geometry_wkb"] is not None:
+        inherited, shape, more = _of_document(document, declared, resolver)
+        resolution, origin, flags = inherited, "document" if shape is not None else None, [*flags, *more]
+    if resolution is None:
+        resolution = resolver.of_mentions(mentions, declared=declared, names=declaration.frame.names)
+    if shape is None and not flags:
+        flags = ["no_geometry"]
+    west, south, east, north = shape.bounds if shape is not None else (None, None, None, None)
+    return {
+        "chunk_id": chunk["chunk_id"],
+        "doc_id": chunk["doc_id"],
+        "content_sha256": chunk["content_sha256"],
+        "code_version": version,
+        "epsg": resolution.epsg,
+        "authority": resolution.authority,
+        "confidence": resolution.confidence,
+        "grade": resolution.grade,
+        "evidence_json": json.dumps([asdict(term) for term in resolution.evidence], ensure_ascii=False),
+        "candidates": list(resolution.candidates),
+        "accuracy_m": resolution.accuracy_m,
+        "assumed_epsg": resolution.assumed_epsg,
+        "note": resolution.note,
+        "geometry_wkb": shapely.to_wkb(shape) if shape is not None else None,
+        "geometry_origin": origin,
+        "geometry_flags": list(dict.fromkeys(flags)),
+        "west": west,
+        "south": south,
+        "east": east,
+        "north": north,
+    }
+
+
+def _mentions(chunk: Mapping[str, Any], text: str) -> list[Mention]:
+    """Return what the chunk says of its frame itself, else what its document says."""
+    found = find_mentions(text)
+    own = [mention for mention in found if chunk["start"] <= mention.start < chunk["end"] and mention.role == "data"]
+    return own or list(found)
+
+
+def _literal(item: Mapping[str, Any]) -> GeometryLiteral:
+    return GeometryLiteral(
+        item["start"],
+        item["end"],
+        item["kind"],
+        item["literal"],
+        shapely.from_wkt(item["wkt"]) if item.get("wkt") else None,
+        item.get("epsg"),
+        bool(item.get("geographic")),
+        tuple(item.get("flags") or ()),
+    )
+
+
+def _of_literals(
+    literals: Sequence[GeometryLiteral],
+    mentions: Sequence[Mention],
+    declared: int | None,
+    declaration: CorpusDeclaration,
+    resolver: FrameResolver,
+) -> tuple[FrameResolution | None, BaseGeometry | None, str | None, list[str]]:
+    flags: list[str] = []
+    resolutions: list[FrameResolution] = []
+    lost: list[FrameResolution] = []
+    shapes: list[BaseGeometry] = []
+    for literal in literals:
+        if literal.geometry is None or literal.geometry.is_empty:
+            flags.append("empty_literal" if literal.geometry is not None else "malformed_literal")
+            continue
+        resolution = resolver.frame_of(literal, mentions=mentions, declared=declared, names=declaration.frame.names)
+        epsg = resolution.epsg if resolution.epsg is not None else resolution.assumed_epsg
+        if epsg is None:
+            flags.append("literal_without_frame")
+            lost.append(resolution)
+            continue
+        try:
+            shape, _, more = to_wgs84(literal.geometry, epsg)
+        except GeoragError as error:
+            flags += ["literal_not_transformed", error.what]
+            lost.append(resolution)
+            continue
+        flags += more
+        resolutions.append(resolution)
+        shapes.append(shape)
+    if shapes:
+        return governing(resolutions), _together(shapes), "literal", flags
+    return (governing(lost) if lost else None), None, None, flags
+
+
+def _of_document(
+    document: Mapping[str, Any], declared: int | None, resolver: FrameResolver
+) -> tuple[FrameResolution, BaseGeometry | None, list[str]]:
+    geometry = shapely.from_wkb(document["geometry_wkb"])
+    flags = list(document["geometry_flags"] or ())
+    code, where = document["geometry_epsg"], document["geometry_evidence"] or "sidecar"
+    resolution = resolver.of_geometry(geometry, sidecar=(code, where) if code else None, declared=declared)
+    epsg = resolution.epsg if resolution.epsg is not None else resolution.assumed_epsg
+    if epsg is None:
+        return resolution, None, [*flags, "geometry_without_frame"]
+    try:
+        shape, _, more = to_wgs84(geometry, epsg)
+    except GeoragError as error:
+        return resolution, None, [*flags, "geometry_not_transformed", error.what]
+    return resolution, None if shape.is_empty else shape, [*flags, *more]
+
+
+def _together(shapes: Sequence[BaseGeometry]) -> BaseGeometry:
+    """Return several normalised shapes as one, on the shortest arc that holds them."""
+    if len(shapes) == 1:
+        return shapes[0]
+    if all(shape.geom_type == "Point" for shape in shapes):
+        return normalise(shapely.multipoints(list(shapes)))[0]
+    return normalise(shapely.geometrycollections(list(shapes)))[0]
