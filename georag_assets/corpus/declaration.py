@@ -14,6 +14,7 @@ The file::
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -47,7 +48,7 @@ def _located(value: object, info: ValidationInfo) -> object:
     if not isinstance(value, str | Path) or not str(value).strip():
         raise ValueError("a path")
     folder = Path((info.context or {}).get("folder") or Path.cwd())
-    return Path(folder, Path(expand(str(value))).expanduser())
+    return Path(os.path.normpath(Path(folder, Path(expand(str(value))).expanduser())))
 
 
 def _several(value: object) -> object:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from georag_assets.corpus.declaration import CorpusDeclaration, format_of
 from georag_assets.corpus.models import DOCUMENTS, QUARANTINE, Document
@@ -55,7 +56,7 @@ def sync_documents(home: Home, declaration: CorpusDeclaration, *, allow_removal:
     corpus = declaration.name
     started = time.perf_counter()
     stored = content_of(home, corpus)
-    sync = _Sync(declaration, stored)
+    sync = _Sync(declaration, stored, _joined_before(home, corpus) if declaration.geometry else 0)
     sync.open(allow_removal=allow_removal)
     seconds = {"plan": time.perf_counter() - started}
 
@@ -96,6 +97,12 @@ def content_of(home: Home, corpus: str, snapshot_id: int | None = None) -> dict[
     """Return doc_id -> content_sha256 as the table has them."""
     read = home.tables.read(corpus, DOCUMENTS, columns=["doc_id", "content_sha256"], snapshot_id=snapshot_id)
     return dict(zip(read["doc_id"].to_pylist(), read["content_sha256"].to_pylist(), strict=True))
+
+
+def _joined_before(home: Home, corpus: str) -> int:
+    """Return how many stored documents have a row in a sidecar."""
+    read = home.tables.read(corpus, DOCUMENTS, columns=["feature_ids"])
+    return pc.sum(pc.greater(pc.list_value_length(read["feature_ids"]), 0)).as_py() or 0
 
 
 def content_digest(content: Mapping[str, str]) -> str:
@@ -171,6 +178,7 @@ class _Sync:
 
     declaration: CorpusDeclaration
     stored: Mapping[str, str]
+    joined_before: int = 0
     kept: dict[str, str] = field(default_factory=dict)  # doc_id -> location, to tell where a repeated id was first
     changed: set[str] = field(default_factory=set)
     rejections: list[Rejection] = field(default_factory=list)
@@ -227,6 +235,15 @@ class _Sync:
         many = count > self.declaration.removal_threshold * total and (count > 1 or total == 1)
         if many and not allow_removal:
             raise self._too_much(count)
+        joined = len(self.kept) - len(self.unjoined)
+        if self.joined_before - joined > self.declaration.removal_threshold * self.joined_before and not allow_removal:
+            raise RemovalThresholdError(
+                f"the sync would take its geometry from {self.joined_before - joined} of {self.joined_before} documents "
+                f"of corpus {self.declaration.name}",
+                where=str(self.declaration.geometry.sidecar if self.declaration.geometry else ""),
+                found=f"{joined} documents with a row in the sidecar; {self.joined_before} before",
+                do="check the sidecar; to accept it, run once with allow_removal (GEORAG_ALLOW_REMOVAL=1)",
+            )
         return sorted(self.leaving + list(self.changed & self.stored.keys()))
 
     def _too_much(self, count: int, cause: SourceError | None = None) -> RemovalThresholdError:
@@ -300,10 +317,10 @@ class _Sync:
         if self._sidecar is None or declared is None:
             return document
         key = {"stem": file.path.stem, "doc_id": document.doc_id, "title": document.title}[declared.key]
-        shape = self._sidecar.of(key)
         if not self._sidecar.has(key):
             self.unjoined.append(document.doc_id)
             return document
+        shape = self._sidecar.of(key)
         document = replace(document, feature_ids=(key,))
         if shape is None:
             return document
