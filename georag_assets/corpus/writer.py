@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from georag_assets.errors import GeoragError, WriterBusyError
 from georag_assets.home import Home
+
+_GLANCE_S = 0.05
 
 
 @contextmanager
@@ -37,7 +40,7 @@ def writing(home: Home, corpus: str) -> Iterator[None]:
         ) from error
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _take(handle)
         except BlockingIOError as error:
             holder = os.pread(handle, 32, 0).decode("ascii", "replace").strip() or "unknown"
             raise WriterBusyError(
@@ -48,3 +51,26 @@ def writing(home: Home, corpus: str) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def is_busy(home: Home, corpus: str) -> bool:
+    """Return whether somebody writes the corpus now; a run that was killed does not count, whatever Dagster says."""
+    try:
+        handle = os.open(home.lock_file(corpus), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def _take(handle: int) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:  # `is_busy` of another process looks for a moment: look again before refusing
+        time.sleep(_GLANCE_S)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
