@@ -32,6 +32,8 @@ from georag_assets.tables.iceberg import TableSpec
 STAGE = "embeddings"
 # A killed run loses at most one slice; smaller slices make more files than they save work.
 SLICE = 2_000
+# From so many texts on a run's rate says how long a rebuild would take.
+RATED = 200
 
 EMBEDDINGS = TableSpec(
     "embeddings",
@@ -56,6 +58,7 @@ MODELS = TableSpec(
             ("identity_json", pa.string()),
             ("libraries", pa.string()),
             ("probes", pa.list_(pa.list_(pa.float32()))),
+            ("texts_per_second", pa.float64()),
         ]
     ),
 )
@@ -112,10 +115,12 @@ def embed_corpus(
     unusable = _embed_missing(home, corpus, embedder, vector_set, missing, shown) if missing else {}
     seconds["embed"] = time.perf_counter() - started
 
+    new = len(missing) - len(unusable)
+    if new >= RATED:
+        _note_rate(home, corpus, vector_set, new / seconds["embed"])
     quarantined = _quarantine(home, corpus, chunks, unusable)
     limit = embedder.identity.max_length
     truncated = pc.sum(pc.greater(chunks["token_count"], limit)).as_py() or 0
-    new = len(missing) - len(unusable)
     return StageReport(
         corpus=corpus,
         stage=STAGE,
@@ -173,10 +178,23 @@ def settle_vector_set(home: Home, corpus: str, embedder: Embedder) -> str:
         "identity_json": json.dumps(asdict(embedder.identity)),
         "libraries": embedder.libraries,
         "probes": probes.tolist(),
+        "texts_per_second": next((old["texts_per_second"] for old in known if old["model_fingerprint"] == name), None),
     }
     added = pa.Table.from_pylist([row], MODELS.schema)
     home.tables.replace_rows(corpus, MODELS, key="model_fingerprint", removed=[name], added=added)
     return name
+
+
+def texts_per_second(home: Home, corpus: str, vector_set: str) -> float | None:
+    """Return the rate at which this set's vectors were last made here, if enough were."""
+    rows = home.tables.read(corpus, MODELS, where=("model_fingerprint", [vector_set])).to_pylist()
+    return rows[0]["texts_per_second"] if rows else None
+
+
+def _note_rate(home: Home, corpus: str, vector_set: str, rate: float) -> None:
+    rows = home.tables.read(corpus, MODELS, where=("model_fingerprint", [vector_set])).to_pylist()
+    added = pa.Table.from_pylist([{**row, "texts_per_second": rate} for row in rows], MODELS.schema)
+    home.tables.replace_rows(corpus, MODELS, key="model_fingerprint", removed=[vector_set], added=added)
 
 
 def vector_reader(home: Home, corpus: str, vector_set: str) -> Callable[[Sequence[str]], Vectors]:
