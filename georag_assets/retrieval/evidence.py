@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from georag_assets.corpus.period import format_instant
 from georag_assets.geometry.region import Region
 from georag_assets.retrieval.ranking import Scored
 
@@ -58,7 +58,9 @@ class Evidence:
     folded: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, scored: Scored, payload: Mapping[str, Any], build: str, final: int, folded: tuple[str, ...]) -> Evidence:
+    def of(
+        cls, scored: Scored, payload: Mapping[str, Any], build: str, final: int, folded: tuple[str, ...]
+    ) -> Evidence:
         """Return the evidence of a scored candidate and its payload."""
         edges = [payload.get(edge) for edge in ("west", "south", "east", "north")]
         grade = payload.get("grade")
@@ -193,11 +195,4 @@ def _rounded(value: float | None, digits: int = 6) -> float | None:
 
 
 def _period(start: float | None, end: float | None) -> tuple[str, str] | None:
-    if start is None or end is None:
-        return None
-    # Seconds may lie before 1970 or the year 1: `fromtimestamp` refuses those on some platforms.
-    epoch = datetime(1970, 1, 1, tzinfo=UTC)
-    try:
-        return ((epoch + timedelta(seconds=start)).isoformat(), (epoch + timedelta(seconds=end)).isoformat())
-    except OverflowError:
-        return (f"{start:.0f} s", f"{end:.0f} s")
+    return None if start is None or end is None else (format_instant(start), format_instant(end))

@@ -87,9 +87,7 @@ def _newest_first(group: list[int], candidates: Sequence[Foldable]) -> tuple[int
 def _boxes_touch(a: NDArray[np.float64], b: NDArray[np.float64]) -> bool:
     # Points 50 m apart do not touch; a thousandth of a degree is more than that at any latitude that has land.
     margin = 1e-3 / max(0.05, float(np.cos(np.radians(np.nanmax(np.abs([a[1], b[1], 0.0]))))))
-    return bool(
-        a[0] <= b[2] + margin and b[0] <= a[2] + margin and a[1] <= b[3] + margin and b[1] <= a[3] + margin
-    )
+    return bool(a[0] <= b[2] + margin and b[0] <= a[2] + margin and a[1] <= b[3] + margin and b[1] <= a[3] + margin)
 
 
 def _same_text(a: str, b: str, least: float) -> bool:

@@ -65,7 +65,9 @@ class Question:
         if not self.text.strip():
             raise QueryError("the question is empty", expected="some words")
         if len(self.text) > MAX_TEXT:
-            raise QueryError("the question is too long", expected=f"<= {MAX_TEXT} characters", found=str(len(self.text)))
+            raise QueryError(
+                "the question is too long", expected=f"<= {MAX_TEXT} characters", found=str(len(self.text))
+            )
         if "\0" in self.text:
             raise QueryError("the question holds a NUL character")
         if not 1 <= self.k <= depth:
@@ -122,7 +124,9 @@ def without_place(text: str, name: str | None = None) -> str | None:
     """
     phrase = place_phrase(text)
     if name:
-        stated = re.search(rf"(?i)(?:\b(?:in|near|around|within|at|of|for|from)\s+)?(?:\bthe\s+)?\b{re.escape(name)}(?!\w)", text)
+        stated = re.search(
+            rf"(?i)(?:\b(?:in|near|around|within|at|of|for|from)\s+)?(?:\bthe\s+)?\b{re.escape(name)}(?!\w)", text
+        )
         span = (stated.start(), stated.end()) if stated else None
     else:
         span = (phrase.start, phrase.end) if phrase else None

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +20,18 @@ from georag_assets.errors import QueryError
 from georag_assets.geometry.region import Region
 from georag_assets.home import Home
 from georag_assets.index.builds import OpenBuild, open_build
+from georag_assets.index.manifest import Manifest
 from georag_assets.index.models import DenseQuery, Hit, LexicalQuery, SearchFilter, SearchReport
 from georag_assets.retrieval.evidence import Answer, CorpusUsed, Evidence, RegionUsed
 from georag_assets.retrieval.folding import Foldable, fold
 from georag_assets.retrieval.question import Question, place_phrase, without_place
 from georag_assets.retrieval.ranking import Scored, Spatial, rank
 from georag_assets.retrieval.settings import RADIUS_M, RankingSettings
+from georag_assets.retrieval.staleness import staleness_of
 
 if TYPE_CHECKING:
     from georag_assets.index.embedding import Embedder, Vectors
+    from georag_assets.places.resolver import PlaceResolver
 
 TEXT_ARMS = ("semantic", "topic", "lexical")
 
@@ -47,6 +49,15 @@ class Found:
     def ranked(self, settings: RankingSettings) -> list[Scored]:
         """Return the candidates in the order that these settings give."""
         return rank(self.arms, self.spatial, settings, radius=self.radius)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A question's place: its region and the record of it, both None where none was named; `name` as it was written."""
+
+    region: Region | None = None
+    used: RegionUsed | None = None
+    name: str | None = None
 
 
 class Retriever:
@@ -95,7 +106,7 @@ class Retriever:
 
         embedder = self._given_embedder or Embedder.load(self.home.settings)
         for build in self.builds:
-            made_with = build.manifest.model_fingerprint
+            made_with = model_fingerprint(build.manifest)
             if made_with != embedder.fingerprint:
                 raise QueryError(
                     "the index was made with another model than the settings name",
@@ -133,10 +144,11 @@ class Retriever:
         timings: dict[str, float] = {}
         notes: list[str] = []
         with _timed(timings, "place"):
-            region, used, name = self._region(question)
+            placed = self.place(question)
+        region = placed.region
         if region is None:
             notes.append("no place was named: text-only search over the whole corpus")
-        topic = without_place(question.text, name) if region is not None else None
+        topic = topic_of(question.text, placed)
         with _timed(timings, "open"):
             builds = self.builds
         with _timed(timings, "embed"):
@@ -166,7 +178,7 @@ class Retriever:
                 "equals": dict(question.equals),
             },
             mode="text_only" if region is None else "region",
-            region=used,
+            region=placed.used,
             corpora=corpora,
             candidates=candidates,
             unlocated=unlocated,
@@ -197,25 +209,45 @@ class Retriever:
         spatial = {} if region is None else self._spatial(region, owner)
         return Found(arms, spatial, owner, reports, radius=region is not None and region.radius_m > 0)
 
-    def _region(self, question: Question) -> tuple[Region | None, RegionUsed | None, str | None]:
-        """Return the region, its record, and the place's name where one was given."""
+    def place(self, question: Question) -> Placed:
+        """Return where a question is about, before any index is touched.
+
+        Raises
+        ------
+        PlaceError
+            A place is named that is not one shape.
+        """
         region = question.given_region
         if region is not None:
             source = "shape" if question.shape_region else "bbox" if question.bbox else "near"
-            return region, RegionUsed.of(region, source), None
+            return Placed(region, RegionUsed.of(region, source))
         phrase = place_phrase(question.text) if question.place is None and question.place_from_words else None
         name = question.place or (phrase.name if phrase else None)
         if name is None:
-            return None, None, None
-        from georag_assets.places.resolver import PlaceResolver
-
-        place = PlaceResolver(self.home, self.corpora).resolve(name)
+            return Placed()
+        place = self.places.resolve(name)
         radius = question.radius_m
-        if radius is None and (place.geometry.area == 0 or (phrase and phrase.preposition.lower() in ("near", "around"))):
+        nearby = phrase is not None and phrase.preposition.lower() in ("near", "around")
+        if radius is None and (nearby or place.geometry.area == 0):
             radius = RADIUS_M
         region = Region.from_shape(place.geometry, radius_m=radius or 0.0, label=f"{place.name} ({place.source})")
         record = {"name": place.name, "kind": place.kind, "source": place.source, "credit": place.credit}
-        return region, RegionUsed.of(region, "place" if question.place else "words", record), name
+        return Placed(region, RegionUsed.of(region, "place" if question.place else "words", record), name)
+
+    @cached_property
+    def places(self) -> PlaceResolver:
+        """What names mean: the corpora's own features first."""
+        from georag_assets.places.resolver import PlaceResolver
+
+        return PlaceResolver(self.home, self.corpora)
+
+    def documents_of(self, found: Found) -> dict[str, str]:
+        """Return chunk id -> document id of everything found."""
+        owner: dict[str, str] = {}
+        for build in self.builds:
+            ids = [chunk_id for chunk_id, of in found.owner.items() if of is build]
+            owner.update(zip(ids, build.columns.words("doc_id", build.columns.rows_of(ids)), strict=True))
+        return owner
 
     def _embed(self, text: str, topic: str | None) -> dict[str, Vectors]:
         wanted = {}
@@ -244,8 +276,7 @@ class Retriever:
         geometries = np.full(len(ids), None, dtype=object)
         for build in self.builds:
             mine = [position for position, chunk_id in enumerate(ids) if owner[chunk_id] is build]
-            rows = build.columns.rows_of([ids[position] for position in mine])
-            geometries[mine] = build.columns.geometries(rows)
+            geometries[mine] = build.geometries([ids[position] for position in mine])
         return geometries
 
     def _evidence(self, found: Found, settings: RankingSettings, k: int) -> tuple[Evidence, ...]:
@@ -275,21 +306,18 @@ class Retriever:
         )
 
     def _used(self, build: OpenBuild, found: Found) -> CorpusUsed:
-        from georag_assets.corpus.versions import version_lag
-
         manifest = build.manifest
-        newest, lag = version_lag(self.home, manifest.corpus, manifest.corpus_version)
+        behind = staleness_of(self.home, manifest.corpus, manifest.corpus_version, manifest.created_at)
         reports = found.reports.get(manifest.corpus, {})
-        built = datetime.fromisoformat(manifest.built_at)
         return CorpusUsed(
             corpus=manifest.corpus,
             build=manifest.build,
             live=self._staged is None,
             corpus_version=manifest.corpus_version,
-            newest_version=newest,
-            version_lag=lag,
-            built_at=manifest.built_at,
-            index_age_seconds=round((datetime.now(UTC) - built).total_seconds(), 1),
+            newest_version=behind.newest_version,
+            version_lag=behind.version_lag,
+            built_at=manifest.created_at,
+            index_age_seconds=behind.index_age_seconds,
             survivors=max((report.survivors for report in reports.values()), default=0),
             plans={arm: f"{report.plan} ({report.form})" for arm, report in reports.items()},
         )
@@ -300,6 +328,19 @@ def _timed(timings: dict[str, float], step: str) -> Iterator[None]:
     started = time.perf_counter()
     yield
     timings[step] = round((time.perf_counter() - started) * 1000, 1)
+
+
+def model_fingerprint(manifest: Manifest) -> str:
+    """Return the fingerprint of the model that a build's vectors were made with."""
+    from georag_assets.index.embedding import ModelIdentity
+
+    stated = dict(manifest.settings["model"])
+    return ModelIdentity(**{**stated, "modules": tuple(stated["modules"])}).fingerprint
+
+
+def topic_of(text: str, placed: Placed) -> str | None:
+    """Return what a question is about beside its place, which the region answers; None without a region."""
+    return None if placed.region is None else without_place(text, placed.name)
 
 
 def _finite(value: float) -> float | None:

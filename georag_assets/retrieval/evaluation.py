@@ -1,0 +1,367 @@
+"""How well an index answers labelled queries, and whether a staged build answers no worse than the live one.
+
+What belongs here: recall, reciprocal rank, gain; the evaluation stage and its checks. What does not: the queries' file
+(`queries`), the ranking.
+
+Documents are what the labels name, so a document ranks where its best chunk does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from georag_assets.errors import GeoragError, PlaceError, QueryError
+from georag_assets.home import Home
+from georag_assets.index.models import SearchFilter
+from georag_assets.reports import CheckResult, StageReport
+from georag_assets.retrieval.evidence import Answer
+from georag_assets.retrieval.queries import LabelledQuery, read_queries
+from georag_assets.retrieval.question import Question
+from georag_assets.retrieval.retriever import Found, Placed, Retriever, topic_of
+from georag_assets.retrieval.settings import RankingSettings
+
+if TYPE_CHECKING:
+    from georag_assets.corpus.declaration import CorpusDeclaration
+    from georag_assets.index.embedding import Embedder
+
+STAGE = "evaluation"
+RECALL_CHECK, EVIDENCE_CHECK = "recall_not_below_live", "evidence_is_complete"
+# What is read beside the whole ranking: each signal alone, and the whole without each.
+VARIANTS: Mapping[str, tuple[str, ...]] = {
+    "semantic": ("semantic",),
+    "topic": ("topic",),
+    "lexical": ("lexical",),
+    "semantic+lexical": ("semantic", "lexical"),
+    "semantic+topic+lexical": ("semantic", "topic", "lexical"),
+    "semantic+fit": ("semantic", "fit"),
+    "semantic+lexical+fit": ("semantic", "lexical", "fit"),
+}
+_EVIDENCE_SAMPLE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Means over queries: recall at k, reciprocal rank (within k), gain at 10."""
+
+    queries: int
+    recall_at_k: float
+    mrr: float
+    ndcg_at_10: float
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationReport:
+    """What `georag evaluate` prints.
+
+    `unanswered` counts queries that were refused (their place is no one shape, or none was found in the words): they
+    count as misses in every figure.
+    """
+
+    corpus: str
+    build: str
+    corpus_version: str
+    k: int
+    place: str
+    overall: Figures
+    by_class: Mapping[str, Figures]
+    by_half: Mapping[str, Figures]
+    per_signal: Mapping[str, Figures]
+    unanswered: int
+    queries_sha256: str
+    settings: Mapping[str, float | int]
+    seconds: float
+    refusals: Mapping[str, int] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form; the overall figures also stand at the top."""
+        return {**asdict(self.overall), **asdict(self)}
+
+
+def evaluate(
+    home: Home,
+    corpus: str,
+    queries: Path,
+    k: int = 8,
+    place: str = "given",
+    *,
+    build: str | None = None,
+    settings: RankingSettings | None = None,
+    embedder: Embedder | None = None,
+) -> EvaluationReport:
+    """Ask every labelled query of a corpus's live (or given) build.
+
+    Parameters
+    ----------
+    place
+        `given`: each query's true box; `words`: whatever place its words name.
+    """
+    with Retriever(home, (corpus,), build, settings=settings, embedder=embedder) as retriever:
+        return evaluate_with(retriever, read_queries(queries), k, place)
+
+
+def evaluate_with(retriever: Retriever, queries: Sequence[LabelledQuery], k: int, place: str) -> EvaluationReport:
+    """Ask labelled queries of an open retriever."""
+    if not 1 <= k <= retriever.settings.depth:
+        raise QueryError("k is out of bounds", expected=f"1 to {retriever.settings.depth}", found=str(k))
+    if place not in ("given", "words"):
+        raise QueryError("the place of a query is either given or in its words", expected="given, words", found=place)
+    if place == "given" and not any(query.bbox for query in queries):
+        raise QueryError("no query has a box, so no place is given", do="use --place words")
+    started = time.perf_counter()
+    orders, refusals = _orders(retriever, queries, place)
+    manifest = retriever.builds[0].manifest
+
+    def figures(variant: str, chosen: Sequence[int]) -> Figures:
+        return _figures([_measured(queries[i], orders[variant][i], k) for i in chosen])
+
+    def grouped(names: Sequence[str]) -> dict[str, Figures]:
+        return {name: figures("all", [i for i, own in enumerate(names) if own == name]) for name in sorted(set(names))}
+
+    everything = range(len(queries))
+    return EvaluationReport(
+        corpus=manifest.corpus,
+        build=manifest.build,
+        corpus_version=manifest.corpus_version,
+        k=k,
+        place=place,
+        overall=figures("all", everything),
+        by_class=grouped([query.label for query in queries]),
+        by_half=grouped([query.half for query in queries]),
+        per_signal={variant: figures(variant, everything) for variant in orders if variant != "all"},
+        unanswered=sum(refusals.values()),
+        queries_sha256=queries_sha256(queries),
+        settings=retriever.settings.as_dict(),
+        seconds=round(time.perf_counter() - started, 3),
+        refusals=refusals,
+    )
+
+
+def queries_sha256(queries: Sequence[LabelledQuery]) -> str:
+    """Return the identity of a set of queries."""
+    rows = [[q.text, sorted(q.relevant), sorted(q.ignored), q.bbox] for q in queries]
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+
+
+def _orders(
+    retriever: Retriever, queries: Sequence[LabelledQuery], place: str
+) -> tuple[dict[str, list[list[str]]], dict[str, int]]:
+    """Return, per variant and query, document ids best first; and how many queries were refused, by kind."""
+    refusals: dict[str, int] = {}
+    places: list[Placed | None] = []
+    for query in queries:
+        question = Question(
+            query.text, bbox=query.bbox if place == "given" else None, place_from_words=place == "words"
+        )
+        try:
+            places.append(retriever.place(question))
+        except PlaceError as error:
+            kind = "ambiguous" if error.readings else "unknown"
+            refusals[kind] = refusals.get(kind, 0) + 1
+            places.append(None)
+    topics = [None if placed is None else topic_of(q.text, placed) for q, placed in zip(queries, places, strict=True)]
+    wanted = sorted({*(query.text for query in queries), *(topic for topic in topics if topic)})
+    vectors = dict(zip(wanted, retriever.embedder.encode(wanted), strict=True))
+    variants = {"all": retriever.settings}
+    for name, signals in VARIANTS.items():
+        if all(getattr(retriever.settings, signal) > 0 for signal in signals):
+            variants[name] = retriever.settings.only(*signals)
+    orders: dict[str, list[list[str]]] = {name: [] for name in variants}
+    for query, topic, placed in zip(queries, topics, places, strict=True):
+        if placed is None:
+            for order in orders.values():
+                order.append([])
+            continue
+        arms = {"semantic": vectors[query.text], **({"topic": vectors[topic]} if topic else {})}
+        found = retriever.find(query.text, arms, SearchFilter(region=placed.region))
+        owner = retriever.documents_of(found)
+        for name, settings in variants.items():
+            orders[name].append(_documents(found, settings, owner))
+    return orders, refusals
+
+
+def _documents(found: Found, settings: RankingSettings, owner: Mapping[str, str]) -> list[str]:
+    return list(dict.fromkeys(owner[candidate.chunk_id] for candidate in found.ranked(settings)))
+
+
+def _measured(query: LabelledQuery, order: Sequence[str], k: int) -> tuple[float, float, float]:
+    counted = [doc_id for doc_id in order if doc_id not in query.ignored]
+    found = [position for position, doc_id in enumerate(counted, start=1) if doc_id in query.relevant]
+    recall = sum(position <= k for position in found) / len(query.relevant)
+    reciprocal = 1 / found[0] if found and found[0] <= k else 0.0
+    gain = sum(1 / math.log2(position + 1) for position in found if position <= 10)
+    ideal = sum(1 / math.log2(position + 1) for position in range(1, min(len(query.relevant), 10) + 1))
+    return recall, reciprocal, gain / ideal
+
+
+def _figures(measured: Sequence[tuple[float, float, float]]) -> Figures:
+    if not measured:
+        return Figures(0, 0.0, 0.0, 0.0)
+    recall, reciprocal, gain = np.mean(np.array(measured), axis=0).round(4).tolist()
+    return Figures(len(measured), recall, reciprocal, gain)
+
+
+# --- the stage ------------------------------------------------------------------------------------------------------
+
+
+def evaluate_build(
+    home: Home, declaration: CorpusDeclaration, build: str, *, embedder: Embedder | None = None
+) -> StageReport:
+    """Ask a staged build the corpus's labelled queries and record two blocking checks in its manifest.
+
+    `evidence_is_complete`: real answers carry every component of their scores, their region, source and version.
+    `recall_not_below_live`: recall@k is at most the declared margin under the live build's, on the same queries.
+    """
+    from georag_assets.index.builds import record_check
+
+    declared = declaration.evaluation
+    if declared is None:
+        raise QueryError("the corpus declares no labelled queries", where=declaration.name)
+    corpus = declaration.name
+    queries = read_queries(declared.queries)
+    started = time.perf_counter()
+    with Retriever(home, (corpus,), build, embedder=embedder) as retriever:
+        report = evaluate_with(retriever, queries, declared.k, declared.place)
+        evidence = evidence_check(retriever, queries[:_EVIDENCE_SAMPLE])
+        embedder = retriever.embedder
+    before = _live_recall(home, corpus, build, report, queries, embedder)
+    recall = _recall_check(report, before, declared.margin)
+    for check in (evidence, recall):
+        record_check(home, corpus, build, check)
+    overall = report.overall
+    return StageReport(
+        corpus=corpus,
+        stage=STAGE,
+        data_version=hashlib.sha256(f"{build} {report.queries_sha256} {report.settings}".encode()).hexdigest()[:16],
+        counts={"queries": len(queries), "unanswered": report.unanswered},
+        seconds={"total": round(time.perf_counter() - started, 3)},
+        checks=(evidence, recall),
+        metadata={
+            "build": build,
+            "k": declared.k,
+            "place": declared.place,
+            "recall_at_k": overall.recall_at_k,
+            "mrr": overall.mrr,
+            "ndcg_at_10": overall.ndcg_at_10,
+            "by_class": {name: asdict(figures) for name, figures in report.by_class.items()},
+            "per_signal": {name: asdict(figures) for name, figures in report.per_signal.items()},
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """The live build's recall on the same queries; None where it cannot be asked any more, with the reason."""
+
+    build: str
+    recall_at_k: float | None
+    reason: str = ""
+
+
+def _live_recall(
+    home: Home,
+    corpus: str,
+    staged: str,
+    report: EvaluationReport,
+    queries: Sequence[LabelledQuery],
+    embedder: Embedder,
+) -> _Live | None:
+    from georag_assets.index.live import live_build
+
+    live = live_build(home, corpus)
+    if live is None or live == staged:
+        return None
+    try:
+        with Retriever(home, (corpus,), live, embedder=embedder) as retriever:
+            recorded = retriever.builds[0].manifest.check(RECALL_CHECK)
+            if recorded is not None and _same_terms(recorded.detail, report):
+                return _Live(live, float(recorded.numbers["recall_at_k"]))
+            return _Live(live, evaluate_with(retriever, queries, report.k, report.place).overall.recall_at_k)
+    except GeoragError as error:  # it was made with another model, or does not verify: no measure for the new one
+        return _Live(live, None, error.what)
+
+
+def _terms(report: EvaluationReport) -> dict[str, object]:
+    settings = dict(report.settings)
+    return {"k": report.k, "place": report.place, "queries_sha256": report.queries_sha256, "settings": settings}
+
+
+def _same_terms(detail: Mapping[str, object], report: EvaluationReport) -> bool:
+    return all(detail.get(name) == value for name, value in _terms(report).items())
+
+
+def _recall_check(report: EvaluationReport, live: _Live | None, margin: float) -> CheckResult:
+    now = report.overall
+    numbers: dict[str, int | float] = {"recall_at_k": now.recall_at_k, "mrr": now.mrr, "ndcg_at_10": now.ndcg_at_10}
+    detail: dict[str, object] = {**_terms(report), "margin": margin}
+    compared = "no other live build to compare with"
+    passed = True
+    if live is not None:
+        detail["live_build"] = live.build
+        if live.recall_at_k is None:
+            compared = f"the live build cannot be asked ({live.reason})"
+        else:
+            numbers["recall_at_k_live"] = live.recall_at_k
+            passed = now.recall_at_k >= live.recall_at_k - margin - 1e-9
+            compared = f"live {live.recall_at_k:.3f}, margin {margin:g}"
+    description = f"recall@{report.k} {now.recall_at_k:.3f}; {compared}"
+    return CheckResult(RECALL_CHECK, passed, True, description, numbers, detail)
+
+
+def evidence_check(retriever: Retriever, queries: Sequence[LabelledQuery]) -> CheckResult:
+    """Ask some queries as a user would and list what is missing in the answers."""
+    faults: list[str] = []
+    candidates = 0
+    for query in queries:
+        question = Question(query.text, bbox=query.bbox, place_from_words=False)
+        answer = retriever.search(question)
+        candidates += len(answer.candidates)
+        faults += evidence_faults(answer)
+    return CheckResult(
+        EVIDENCE_CHECK,
+        passed=bool(queries) and not faults,
+        blocking=True,
+        description=f"{candidates} candidates of {len(queries)} answers carry scores, ranks, source, version",
+        numbers={"candidates": candidates, "faults": len(faults)},
+        detail={"faults": faults[:20]},
+    )
+
+
+def evidence_faults(answer: Answer) -> list[str]:
+    """Return what an answer does not say that it must: an empty list is a complete answer."""
+    faults = []
+    if answer.mode == "region" and answer.region is None:
+        faults.append("an answer in a region does not carry it")
+    for used in answer.corpora:
+        if not (used.build and used.corpus_version):
+            faults.append(f"{used.corpus}: no build or version")
+    for evidence in answer.candidates:
+        missing = [
+            name
+            for name in ("corpus", "corpus_version", "build", "doc_id", "source", "content_sha256", "text")
+            if not getattr(evidence, name)
+        ]
+        if not evidence.ranks.get("final"):
+            missing.append("ranks.final")
+        arms = [name for name in ("semantic", "topic", "lexical") if name in evidence.scores]
+        if not arms or any(name not in evidence.ranks for name in arms):
+            missing.append("scores and ranks of an arm")
+        numbers = {name: evidence.scores.get(name) for name in (*arms, "fused", "score")}
+        missing += [f"scores.{name}" for name, value in numbers.items() if value is None or not math.isfinite(value)]
+        if answer.region is not None and evidence.scores.get("fit") is None:
+            missing.append("scores.fit")
+        if answer.region is not None and answer.region.radius_m > 0 and evidence.distance_m is None:
+            missing.append("distance_m")
+        if evidence.frame.get("grade") is None:
+            missing.append("frame.grade")
+        if missing:
+            faults.append(f"{evidence.chunk_id}: no {', '.join(missing)}")
+    return faults
