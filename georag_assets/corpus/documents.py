@@ -236,10 +236,11 @@ class _Sync:
         if many and not allow_removal:
             raise self._too_much(count)
         joined = len(self.kept) - len(self.unjoined)
-        if self.joined_before - joined > self.declaration.removal_threshold * self.joined_before and not allow_removal:
+        lost = self.joined_before - joined
+        if lost > self.declaration.removal_threshold * self.joined_before and not allow_removal:
             raise RemovalThresholdError(
-                f"the sync would take its geometry from {self.joined_before - joined} of {self.joined_before} documents "
-                f"of corpus {self.declaration.name}",
+                f"the sync would take the geometry of {lost} of {self.joined_before} documents of corpus "
+                f"{self.declaration.name}",
                 where=str(self.declaration.geometry.sidecar if self.declaration.geometry else ""),
                 found=f"{joined} documents with a row in the sidecar; {self.joined_before} before",
                 do="check the sidecar; to accept it, run once with allow_removal (GEORAG_ALLOW_REMOVAL=1)",
