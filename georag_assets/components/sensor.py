@@ -1,0 +1,163 @@
+"""The sensor of a corpus: asks for a build as long as sources and live index differ.
+
+What belongs here: the judgement, as a function of what was seen, and the sensor that looks. What does not: what a
+source's state is (`corpus.sources`), what is live (`index.live`).
+
+It is triggered by level and not by edge: a condition that fires on a change loses every change that lands while a build
+runs, and every run that was refused or failed. Here the next tick sees the difference again. The cursor is one hash, a
+count and a time, because Dagster copies it into every tick's row.
+"""
+
+# No postponed annotations here: Dagster reads `context` and resources off the signature.
+import hashlib
+import json
+import time
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+import dagster as dg
+
+from georag_assets.components.assets import ASKED_TAG, BLOCKED_TAG, CORPUS_TAG
+from georag_assets.components.resources import HomeResource
+from georag_assets.components.stages import SOURCE_STATE
+from georag_assets.corpus.declaration import CorpusDeclaration
+from georag_assets.corpus.source_state import source_state
+from georag_assets.corpus.versions import newest_version
+from georag_assets.corpus.writer import is_busy
+from georag_assets.errors import SourceError
+from georag_assets.home import Home
+from georag_assets.index.live import live_state
+
+if TYPE_CHECKING:
+    # Dagster returns this type and does not export it.
+    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+
+FIRST_WAIT_S = 60.0
+LONGEST_WAIT_S = 6 * 3600.0
+STARTING_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """What the sensor remembers: for which difference it asked, how often, and when it may ask again."""
+
+    wanted: str = ""
+    asked: int = 0
+    not_before: float = 0.0
+
+    @classmethod
+    def read(cls, text: str | None) -> Self:
+        """Return the stored cursor; one that cannot be read starts afresh."""
+        try:
+            return cls(**json.loads(text)) if text else cls()
+        except (TypeError, ValueError):
+            return cls()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a tick saw.
+
+    `wanted` identifies sources, newest version and code together; `differs` says why a build is needed, or is empty and
+    then `quiet` says why none is; `blocked` names the stage that refused exactly this state before.
+    """
+
+    wanted: str
+    differs: str
+    quiet: str = "sources and live index agree"
+    busy: bool = False
+    blocked: str | None = None
+
+
+def judge(seen: Seen, cursor: Cursor, now: float) -> tuple[bool, str, Cursor]:
+    """Return whether to ask for a build, the reason in words, and the cursor to keep.
+
+    A state that a blocking check refused is not asked for again until sources, settings or code change; one whose run
+    failed otherwise is, with a wait that doubles.
+    """
+    if seen.wanted != cursor.wanted:
+        cursor = Cursor(wanted=seen.wanted)
+    if not seen.differs:
+        return False, seen.quiet, replace(cursor, asked=0, not_before=0.0)
+    if seen.busy:
+        return False, "a build is running or starting", cursor
+    if seen.blocked:
+        return False, f"{seen.blocked} refused exactly this state; it waits for another", cursor
+    if now < cursor.not_before:
+        return False, f"asked {cursor.asked} times; the next is in {cursor.not_before - now:.0f} s", cursor
+    wait = min(FIRST_WAIT_S * 2**cursor.asked, LONGEST_WAIT_S)
+    return True, seen.differs, replace(cursor, asked=cursor.asked + 1, not_before=now + wait)
+
+
+def source_sensor(
+    declaration: CorpusDeclaration, job: "UnresolvedAssetJobDefinition", code: str
+) -> dg.SensorDefinition:
+    """Return the sensor of a corpus; it runs where the declaration says `automation: {watch: true}`.
+
+    Parameters
+    ----------
+    code
+        The code versions of all stages: part of what a refused state is made of.
+    """
+    corpus = declaration.name
+    status = dg.DefaultSensorStatus
+    watched = status.RUNNING if declaration.automation.watch else status.STOPPED
+
+    @dg.sensor(
+        name=f"watch_{corpus}",
+        job=job,
+        minimum_interval_seconds=60,
+        default_status=watched,
+        description=f"Asks for a build of '{corpus}' as long as its sources and its live index differ.",
+    )
+    def watch(context: dg.SensorEvaluationContext, georag_home: HomeResource) -> dg.SensorResult:
+        seen = look(context.instance, georag_home.home(), declaration, code)
+        ask, why, cursor = judge(seen, Cursor.read(context.cursor), time.time())
+        kept = json.dumps(asdict(cursor))
+        if not ask:
+            return dg.SensorResult(skip_reason=why, cursor=kept)
+        context.log.info(f"{corpus}: {why}")
+        # No run key: Dagster never runs a key again, not even one whose run failed.
+        return dg.SensorResult(run_requests=[dg.RunRequest(tags={ASKED_TAG: seen.wanted})], cursor=kept)
+
+    return watch
+
+
+def look(instance: dg.DagsterInstance, home: Home, declaration: CorpusDeclaration, code: str) -> Seen:
+    """Compare the corpus's sources with what was last synced, and its newest version with the live one."""
+    corpus = declaration.name
+    newest, live = newest_version(home, corpus), live_state(home, corpus)
+    try:
+        sources = source_state(declaration)
+    except SourceError as error:
+        return Seen(wanted="", differs="", quiet=str(error))
+    wanted = hashlib.sha256(json.dumps([sources, newest, code]).encode()).hexdigest()[:16]
+    differs, quiet = "", "sources and live index agree"
+    if sources != _last_synced(instance, corpus):
+        differs = "the sources changed since they were last read"
+    elif live is not None and live.hold is not None:
+        quiet = f"a rollback holds until the sources change or `georag rollback {corpus} --release`"
+    elif live is None or live.corpus_version != newest:
+        differs = f"newest version {newest}, live {live.corpus_version if live else 'none'}"
+    recent = instance.get_run_records(dg.RunsFilter(tags={CORPUS_TAG: corpus}), limit=5)
+    starting = any(
+        not record.dagster_run.is_finished and time.time() - record.create_timestamp.timestamp() < STARTING_S
+        for record in recent
+    )
+    refused = [record.dagster_run.tags for record in recent if record.dagster_run.tags.get(ASKED_TAG) == wanted]
+    return Seen(
+        wanted,
+        differs,
+        quiet,
+        # The lock tells a run that lives; Dagster's status of one that was killed stays STARTED.
+        busy=starting or is_busy(home, corpus),
+        blocked=next((tags[BLOCKED_TAG] for tags in refused if BLOCKED_TAG in tags), None),
+    )
+
+
+def _last_synced(instance: dg.DagsterInstance, corpus: str) -> str | None:
+    """Return the source state that the last materialisation of `documents` read."""
+    event = instance.get_latest_materialization_event(dg.AssetKey([corpus, "documents"]))
+    materialization = event.asset_materialization if event else None
+    value = materialization.metadata.get(SOURCE_STATE) if materialization else None
+    return str(value.value) if value is not None else None
