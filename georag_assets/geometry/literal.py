@@ -24,8 +24,12 @@ class GeometryLiteral:
         Code stated inside the literal itself (SRID=, crs member), else None.
     geographic
         True where the notation can only be degrees (DMS, GeoJSON without crs).
+    feature_id
+        Id of the GeoJSON feature that the literal is, where it states one.
     flags
-        E.g. `closed_ring`, `made_valid`, `empty`, `has_z`, `axis_order_lat_lon`, `malformed`, `non_finite`.
+        E.g. `empty`, `has_z`, `has_m`, `axis_order_assumed`, `single_axis`, `elided`, `unreadable`; a literal that was
+        clearly meant as a geometry and cannot be one is `malformed` beside its reason: `unclosed_ring`, `unclosed`
+        (never closed before the text goes on), `non_finite`.
     """
 
     start: int
@@ -36,3 +40,4 @@ class GeometryLiteral:
     epsg: int | None = None
     geographic: bool = False
     flags: tuple[str, ...] = ()
+    feature_id: str | None = None
