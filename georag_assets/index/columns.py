@@ -136,6 +136,10 @@ class ColumnsWriter:
 
     def finish(self) -> int:
         """Write what is left and return the number of rows; without `write_geometries` there are no geometries."""
+        distinct = len(np.unique(self._all_ids))
+        if distinct != len(self._all_ids):
+            repeated = len(self._all_ids) - distinct
+            raise IndexBuildError(f"{repeated} chunk ids were written twice", where=str(self.folder))
         if not (self.folder / "geometry_of.npy").exists():
             self.write_geometries(())
         self._save("ids", self._all_ids)
@@ -248,6 +252,11 @@ class Columns:
         """Return the ids of rows."""
         return tuple(self.ids[rows].astype(f"U{ID_BYTES}").tolist())
 
+    def words(self, field: str, rows: NDArray[np.int64]) -> list[str | None]:
+        """Return a keyword field's value at each row; None where the point has none."""
+        spelt = list(self._words[field])
+        return [spelt[code] if code >= 0 else None for code in self._codes[field][rows].tolist()]
+
     def present(self, field: str) -> int:
         """Count the points that have an indexed payload field: what the field's index must cover."""
         if field not in INDEXED:
@@ -256,7 +265,7 @@ class Columns:
             return int(np.count_nonzero(self._codes[field] >= 0))
         if field in PERIOD:
             return int(np.count_nonzero(np.isfinite(self._edges[field])))
-        return self.count if field == "has_geometry" else int(np.count_nonzero(self.located))
+        return int(np.count_nonzero(self.located))
 
     def survivors(self, where: SearchFilter) -> NDArray[np.int64]:
         """Return the rows that satisfy the filter exactly."""
@@ -309,7 +318,8 @@ class Columns:
             plain = np.zeros(len(rows), dtype=bool)
             with_geometry = geometry >= 0
             plain[with_geometry] = self._is_extent[geometry[with_geometry]]
-            meets, inside = self._against(rectangle, rows)
+            meets, inside, at_pole = self._against(rectangle, rows)
+            plain &= ~at_pole
             passed = inside | (plain & meets)
             undecided = ~(passed | plain)
         undecided &= geometry >= 0
@@ -320,7 +330,7 @@ class Columns:
 
     def _against(
         self, rectangle: tuple[float, float, float, float], rows: NDArray[np.int64]
-    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
         west, south, east, north = (self._edges[edge][rows] for edge in EDGES)
         low_west, low_south, high_east, high_north = rectangle
         meets = np.zeros(len(rows), dtype=bool)
@@ -329,7 +339,10 @@ class Columns:
             meets |= (west <= high_east + shift) & (east >= low_west + shift)
             inside |= (west >= low_west + shift) & (east <= high_east + shift)
         meets &= (south <= high_north) & (north >= low_south)
-        return meets, inside & (south >= low_south) & (north <= high_north)
+        # A pole is one point at every longitude: numbers do not decide there.
+        at_pole = (north >= min(high_north, 90.0)) & (high_north >= 90.0)
+        at_pole |= (south <= max(low_south, -90.0)) & (low_south <= -90.0)
+        return meets, inside & (south >= low_south) & (north <= high_north), at_pole
 
     def _decode(self, geometries: NDArray[np.int64]) -> NDArray[np.object_]:
         wanted = [index for index in geometries.tolist() if self._decoded[index] is None]

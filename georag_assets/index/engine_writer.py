@@ -134,6 +134,8 @@ def write_engine(
             if child.poll() is None:
                 child.kill()
                 child.wait()
+            with suppress(BrokenPipeError):
+                child.stdin.close()
         if status != 0:
             complaints.seek(0)
             raise _death(folder, status, complaints.read().decode("utf-8", "replace"))

@@ -66,7 +66,7 @@ PAYLOAD: tuple[PayloadField, ...] = (
     PayloadField("north", pa.float64(), "frames", FILTER, index="float"),
     PayloadField("location", pa.struct([("lon", pa.float64()), ("lat", pa.float64())]), "build", FILTER, index="geo"),
     PayloadField("extent_class", pa.int64(), "build", FILTER, index="integer"),
-    PayloadField("has_geometry", pa.bool_(), "build", FILTER, index="bool"),
+    PayloadField("has_geometry", pa.bool_(), "build"),
 )
 INDEXED: Mapping[str, str] = {field.name: field.index for field in PAYLOAD if field.index is not None}
 _PARSERS: Mapping[str, Callable[[str], str | int]] = {"keyword": str, "integer": int}

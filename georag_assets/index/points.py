@@ -73,7 +73,7 @@ def vectors_of(batch: pa.RecordBatch) -> NDArray[np.float32]:
 
 def spatial_columns(extents: NDArray[np.float64]) -> dict[str, pa.Array]:
     """Return the payload columns that are computed from extents: `location`, `extent_class`, `has_geometry`."""
-    located = np.isfinite(extents).all(axis=1)
+    located = np.isfinite(extents[:, 0])
     centre = centres(np.where(located[:, None], extents, 0.0))
     location = pa.StructArray.from_arrays(
         [pa.array(centre[:, 0]), pa.array(centre[:, 1])], names=["lon", "lat"], mask=pa.array(~located)

@@ -162,13 +162,17 @@ class _Truth:
         else:
             self.matrix = np.zeros((columns.count, vectors.shape[1]), dtype=np.float32)
             self.matrix[rows[rows >= 0]] = vectors[rows >= 0]
+        lengths = np.linalg.norm(self.matrix, axis=1, keepdims=True)
+        if not np.allclose(lengths, 1.0, atol=1e-4):
+            self.matrix = self.matrix / np.where(lengths > 0, lengths, 1.0)
         self.located = np.flatnonzero(columns.located)
         self.geometries = columns.geometries(self.located)
         self.extents = columns.extents[self.located]
 
     def scores(self, query: NDArray[np.float32]) -> NDArray[np.float32]:
         unit = query / np.linalg.norm(query)
-        return np.asarray(self.matrix @ unit, dtype=np.float32)
+        scores: NDArray[np.float32] = self.matrix @ unit
+        return scores
 
     def passing(self, where: SearchFilter) -> NDArray[np.int64]:
         if where.region is None:
