@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from datetime import datetime
 
 import pyarrow as pa
@@ -76,6 +77,13 @@ def checks_of(tables: Tables, namespace: str, stage: str, data_version: str) -> 
         if row["stage"] == stage and row["kind"] == "check":
             latest[row["name"]] = row
     return [_check(row) for row in latest.values()]
+
+
+def latest_checks(tables: Tables, namespace: str, stages: Sequence[str]) -> list[CheckResult]:
+    """Return the checks of each stage's latest report: what was established about the tables as they are now."""
+    rows = tables.read(namespace, MEASUREMENTS, where=("stage", stages)).to_pylist()
+    latest = {stage: max((row["at"] for row in rows if row["stage"] == stage), default=0.0) for stage in stages}
+    return [_check(row) for row in rows if row["kind"] == "check" and row["at"] == latest[row["stage"]]]
 
 
 def _check(row: dict[str, object]) -> CheckResult:
