@@ -90,7 +90,9 @@ def checked(geometry: BaseGeometry, epsg: int | None, evidence: str | None, wher
     if not np.isfinite(shapely.get_coordinates(geometry)).all():
         raise UnusableError("bad_geometry", f"{where}: a coordinate is not finite")
     flags: tuple[str, ...] = ()
-    if not geometry.is_valid:
+    west, _, east, _ = geometry.bounds
+    # A ring that jumps across 180 is repaired once it is unwrapped (`frames`): as written it means something else.
+    if not geometry.is_valid and not 180 < east - west <= 360:
         geometry, flags = shapely.make_valid(geometry), ("made_valid",)
     return Shape(shapely.to_wkb(geometry), epsg, evidence, flags)
 

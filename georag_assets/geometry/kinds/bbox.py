@@ -10,6 +10,7 @@ import shapely
 
 from georag_assets.geometry.kinds.kind import NUMBER
 from georag_assets.geometry.literal import GeometryLiteral
+from georag_assets.geometry.shapes import box_shape
 
 _BOX = re.compile(
     rf"(?<![\w])(?P<label>(?i:bbox|bounding[ _]box|extent)\\?[\"'`]?\s{{0,9}}[:=]\s{{0,9}})"
@@ -41,5 +42,6 @@ class BoundingBox:
             if south > north or west > east:
                 geometry, flags = None, (*flags, "unreadable")
             else:
-                geometry = shapely.box(west, south, east, north)
+                box = box_shape if degrees else shapely.box
+                geometry = box(west, south, east, north)
             yield GeometryLiteral(begin, begin + len(literal), self.name, literal, geometry, flags=flags)
