@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import dagster as dg
-from dagster._utils.warnings import BetaWarning
 
 import georag_assets.defs
 from georag_assets.components import Corpus
@@ -62,8 +61,9 @@ def build_defs(
 def _own_definitions() -> dg.Definitions:
     """Load the package's `defs` as Dagster's own loader would, but without a project file: it may be installed."""
     with warnings.catch_warnings():
-        # Code references are in beta and are made once per asset: forty lines of warning before the first useful one.
-        warnings.simplefilter("ignore", BetaWarning)
+        # The loader warns of its own beta parts once per asset: forty lines before the first useful one.
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        warnings.simplefilter("ignore", dg.PreviewWarning)
         tree = dg.ComponentTree.from_module(georag_assets.defs, project_root=OWN_DECLARATIONS.parent.parent)
         return tree.build_defs()
 

@@ -6,6 +6,8 @@ fields (`corpus.declaration`), the stages (`stages`), the sensor's judgement (`s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -105,17 +107,30 @@ class Corpus(dg.Component):
         )
 
 
+@contextmanager
+def _saying_where(declaration: CorpusDeclaration, key: str) -> Iterator[None]:
+    """Name file and key where Dagster refuses a cron or a time zone: it says neither."""
+    try:
+        yield
+    except Exception as error:
+        raise DeclarationError(
+            "1 problem in declarations",
+            problems=(f"{declaration.file or declaration.name}: {key}: {' '.join(str(error).split())}",),
+        ) from error
+
+
 def _freshness(declaration: CorpusDeclaration) -> dg.FreshnessPolicy | None:
     """Return the declared freshness as Dagster's policy: a deadline by cron, or a window in hours."""
     declared = declaration.freshness
     if declared is None:
         return None
-    if declared.cron is not None:
-        return dg.FreshnessPolicy.cron(
-            deadline_cron=declared.cron, lower_bound_delta=timedelta(hours=1), timezone=declared.timezone
-        )
-    if declared.max_age_hours is not None:
-        return dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=declared.max_age_hours))
+    with _saying_where(declaration, "freshness"):
+        if declared.cron is not None:
+            return dg.FreshnessPolicy.cron(
+                deadline_cron=declared.cron, lower_bound_delta=timedelta(hours=1), timezone=declared.timezone
+            )
+        if declared.max_age_hours is not None:
+            return dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=declared.max_age_hours))
     return None
 
 
@@ -124,12 +139,13 @@ def _schedules(declaration: CorpusDeclaration, job: UnresolvedAssetJobDefinition
     declared = declaration.automation
     if declared.cron is None:
         return []
-    return [
-        dg.ScheduleDefinition(
-            name=f"build_{declaration.name}_schedule",
-            job=job,
-            cron_schedule=declared.cron,
-            execution_timezone=declared.timezone,
-            default_status=dg.DefaultScheduleStatus.RUNNING,
-        )
-    ]
+    with _saying_where(declaration, "automation"):
+        return [
+            dg.ScheduleDefinition(
+                name=f"build_{declaration.name}_schedule",
+                job=job,
+                cron_schedule=declared.cron,
+                execution_timezone=declared.timezone,
+                default_status=dg.DefaultScheduleStatus.RUNNING,
+            )
+        ]
