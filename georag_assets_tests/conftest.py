@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable
@@ -41,10 +42,8 @@ def case(shared: Path) -> Callable[[str], dict[str, object]]:
     for line in (shared / "cases" / "cases_open.jsonl").read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
         if isinstance(record["input"], str):
-            try:
+            with contextlib.suppress(ValueError):
                 record["input"] = json.loads(record["input"])
-            except ValueError:
-                pass
         cases[record["id"]] = record
     return cases.__getitem__
 

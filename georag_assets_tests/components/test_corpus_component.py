@@ -77,7 +77,7 @@ def test_o24_every_wrong_declaration_is_named_at_once(project: Path, case: Calla
     assert isinstance(files, dict)
     written(project, files)
 
-    with pytest.raises(Exception) as raised:  # noqa: PT011 - Dagster wraps it in an error of its own
+    with pytest.raises(Exception) as raised:
         dg.load_from_defs_folder(path_within_project=project).get_repository_def()
     (ours,) = [error for error in causes(raised.value) if isinstance(error, DeclarationError)]
     message = str(ours)
@@ -101,7 +101,7 @@ def test_what_yaml_would_change_in_silence_does_not_load(
     files = case(identity)["input"]
     assert isinstance(files, dict)
     written(project, {"defs/ava/defs.yaml": files["defs.yaml"]})
-    with pytest.raises(Exception) as raised:  # noqa: PT011
+    with pytest.raises(Exception) as raised:
         dg.load_from_defs_folder(path_within_project=project).get_repository_def()
     (ours,) = [error for error in causes(raised.value) if isinstance(error, DeclarationError)]
     assert "defs.yaml" in str(ours)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,7 +35,7 @@ def test_a_failing_build_is_asked_for_ever_more_rarely() -> None:
         if ask:
             asked.append(now)
         now += 60
-    waits = [later - earlier for earlier, later in zip(asked, asked[1:], strict=False)]
+    waits = [later - earlier for earlier, later in itertools.pairwise(asked)]
     assert waits[0] == FIRST_WAIT_S
     assert waits == sorted(waits)
     assert max(waits) <= LONGEST_WAIT_S + 60
