@@ -84,6 +84,9 @@ class _Reader:
         quoted = isinstance(node, yaml.ScalarNode) and node.style is not None
         if quoted or node.tag in {_TAG + "str", _TAG + "timestamp"}:
             return text
+        if node.tag.removeprefix(_TAG) not in {"int", "float", "bool", "null"}:
+            self._fault(path, node, "the tag is not read", "plain YAML", node.tag)
+            return None
         if text.lower() in _WORDS:
             return _WORDS[text.lower()]
         if _INT.fullmatch(text):
@@ -93,10 +96,8 @@ class _Reader:
         if node.tag in {_TAG + "int", _TAG + "float"}:
             expected = 'a plain decimal number, or text in quotes ("...")'
             self._fault(path, node, "YAML would read this as another number", expected, text)
-        elif node.tag == _TAG + "bool":
-            self._fault(path, node, "YAML would read this word as true or false", 'true, false, or "..."', text)
         else:
-            self._fault(path, node, "the tag is not read", "plain YAML", node.tag)
+            self._fault(path, node, "YAML would read this word as true or false", 'true, false, or "..."', text)
         return None
 
     def _fault(
