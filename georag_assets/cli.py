@@ -438,7 +438,7 @@ def main() -> None:
     except _USAGE as error:
         _fail(" ".join(error.format_message().split()), error.exit_code)
     except PlaceError as error:
-        readings = f"; readings: {', '.join(error.readings)}" if error.readings else ""
+        readings = f"; readings: {', '.join(error.readings)}" if error.readings and not error.found else ""
         _fail(f"{error}{readings}", 1)
     except QueryError as error:
         _fail(str(error), 2)

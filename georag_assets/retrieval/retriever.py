@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import shapely
 
-from georag_assets.errors import QueryError
+from georag_assets.errors import IndexBuildError, PlaceError, QueryError
 from georag_assets.geometry.region import Region
 from georag_assets.home import Home
 from georag_assets.index.builds import OpenBuild, open_build
@@ -85,7 +85,7 @@ class Retriever:
         embedder: Embedder | None = None,
     ) -> None:
         if not corpora:
-            raise QueryError("no corpus to search", do="name one with --corpus, or build one first")
+            raise IndexBuildError("no corpus has a live index", do="build one: georag build CORPUS")
         if build is not None and len(corpora) != 1:
             raise QueryError("a build belongs to one corpus", found=", ".join(corpora))
         self.home = home
@@ -221,18 +221,38 @@ class Retriever:
         if region is not None:
             source = "shape" if question.shape_region else "bbox" if question.bbox else "near"
             return Placed(region, RegionUsed.of(region, source))
-        phrase = place_phrase(question.text) if question.place is None and question.place_from_words else None
-        name = question.place or (phrase.name if phrase else None)
-        if name is None:
-            return Placed()
-        place = self.places.resolve(name)
+        if question.place is not None:
+            return self._named(question.place, question.radius_m, "place")
+        return self._in_words(question) if question.place_from_words else Placed()
+
+    def _in_words(self, question: Question) -> Placed:
+        """Return the place that the words name: the phrase after a preposition first, else a name that is known."""
+        phrase = place_phrase(question.text)
+        named = list(dict.fromkeys(found.text for found in self.places.find_in(question.text)))
+        if phrase is None:
+            if len(named) > 1:
+                raise PlaceError(
+                    "several places are named", readings=tuple(named), do="ask of one, or name it by --place"
+                )
+            return self._named(named[0], question.radius_m, "words") if named else Placed()
         radius = question.radius_m
-        nearby = phrase is not None and phrase.preposition.lower() in ("near", "around")
-        if radius is None and (nearby or place.geometry.area == 0):
+        if radius is None and phrase.preposition.lower() in ("near", "around"):
+            radius = RADIUS_M
+        try:
+            return self._named(phrase.name, radius, "words")
+        except PlaceError as error:
+            inside = [name for name in named if name in phrase.name]
+            if error.readings or len(inside) != 1:
+                raise
+            return self._named(inside[0], radius, "words")
+
+    def _named(self, name: str, radius: float | None, source: str) -> Placed:
+        place = self.places.resolve(name)
+        if radius is None and place.geometry.area == 0:
             radius = RADIUS_M
         region = Region.from_shape(place.geometry, radius_m=radius or 0.0, label=f"{place.name} ({place.source})")
         record = {"name": place.name, "kind": place.kind, "source": place.source, "credit": place.credit}
-        return Placed(region, RegionUsed.of(region, "place" if question.place else "words", record), name)
+        return Placed(region, RegionUsed.of(region, source, record), name)
 
     @cached_property
     def places(self) -> PlaceResolver:
@@ -246,7 +266,8 @@ class Retriever:
         owner: dict[str, str] = {}
         for build in self.builds:
             ids = [chunk_id for chunk_id, of in found.owner.items() if of is build]
-            owner.update(zip(ids, build.columns.words("doc_id", build.columns.rows_of(ids)), strict=True))
+            words = build.columns.words("doc_id", build.columns.rows_of(ids))
+            owner.update((chunk_id, str(doc_id)) for chunk_id, doc_id in zip(ids, words, strict=True))
         return owner
 
     def _embed(self, text: str, topic: str | None) -> dict[str, Vectors]:

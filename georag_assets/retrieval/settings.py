@@ -7,7 +7,7 @@ What belongs here: every number that decides an order, with where it came from. 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Final
+from typing import Any, Final
 
 from georag_assets.errors import QueryError
 
@@ -62,7 +62,8 @@ class RankingSettings:
             raise QueryError(
                 "there is no such ranking signal", expected=", ".join(SIGNALS), found=", ".join(sorted(unknown))
             )
-        left = replace(self, **dict.fromkeys(signals, 0.0))
+        off: dict[str, Any] = dict.fromkeys(signals, 0.0)
+        left = replace(self, **off)
         if not left.semantic + left.topic + left.lexical > 0:
             raise QueryError("no text signal is left to rank by", expected="one of semantic, lexical")
         return left

@@ -22,9 +22,9 @@ class Staleness:
 
 def staleness_of(home: Home, corpus: str, corpus_version: str, created_at: str) -> Staleness:
     """Return how far a build made from `corpus_version` at `created_at` is behind."""
-    from georag_assets.corpus.versions import newest_version
+    from georag_assets.corpus.versions import newest_published
 
-    newest = newest_version(home, corpus)
+    newest = newest_published(home, corpus)
     age = (datetime.now(UTC) - datetime.fromisoformat(created_at)).total_seconds()
     return Staleness(newest, version_lag(corpus_version, newest), round(age, 1))
 
