@@ -21,7 +21,7 @@ _CODE = re.compile(
     r"urn:ogc:def:crs:EPSG:[\d.]*:(?P<urn>\d{4,6})\b"
     r"|opengis\.net/(?:def/crs/EPSG/[\d.]+/|gml/srs/epsg\.xml#)(?P<url>\d{4,6})\b"
     r"|\b(?P<crs84>(?:OGC:|OGC:1\.3:|OGC/1\.3/)?CRS84)\b"
-    r"|\bEPSG(?:[\s_-]*(?:code|projection|number|ID))*\s*(?:is|was)?\s*[:=#]{0,2}\s*(?P<epsg>\d{4,6})\b"
+    r"|\bEPSG(?:[\s_-]*(?:code|projection|number|ID))*[\s_-]*(?:is|was)?\s*[:=#]{0,2}\s*(?P<epsg>\d{4,6})\b"
     r"|\bSRID\s*[:=]?\s*(?P<srid>\d{4,6})\b",
     re.IGNORECASE,
 )

@@ -183,10 +183,14 @@ def test_distance_to_a_shape_is_to_its_nearest_point(shape, x, y):
 @given(st.lists(shapes(), min_size=1, max_size=12), lon, st.floats(0, 359), lat, st.floats(0, 60))
 def test_box_predicate_equals_a_plain_one_on_three_sheets(found, west, width, south, height):
     geometries = stored(found)
-    region = Region.from_bbox(west, south, west + width if west + width <= 180 else west + width - 360, min(90, south + height))
+    region = Region.from_bbox(
+        west, south, west + width if west + width <= 180 else west + width - 360, min(90, south + height)
+    )
     got = region.covers_any(geometries)
     plain = [
-        any(g.intersects(shapely.transform(region.shape, lambda xy, t=t: xy + (t, 0))) for t in (-360, 0, 360))
+        any(
+            g.intersects(shapely.transform(region.shape, lambda xy, t=t: xy + np.array([t, 0]))) for t in (-360, 0, 360)
+        )
         or (g.bounds[3] >= 90 and region.shape.bounds[3] >= 90)
         or (g.bounds[1] <= -90 and region.shape.bounds[1] <= -90)
         for g in geometries
@@ -203,10 +207,9 @@ def test_shape_to_shape_across_180():
 
 def test_radius_around_a_shape():
     region = Region.from_shape(box(7, 46, 8, 47), radius_m=10_000)
-    inside, near, far = Point(7.5, 46.5), Point(8.1, 46.5), Point(8.2, 46.5)
-    assert region.covers_any(stored([inside, near, far, box(8.05, 46, 9, 47), LineString([(8.3, 46), (8.3, 47)])])).tolist() == [
-        True, True, False, True, False,
-    ]  # fmt: skip
+    geometries = [Point(7.5, 46.5), Point(8.1, 46.5), Point(8.2, 46.5), box(8.05, 46, 9, 47)]
+    geometries += [LineString([(8.3, 46), (8.3, 47)]), Point(-352.5, 46.5)]
+    assert region.covers_any(stored(geometries)).tolist() == [True, True, False, True, False, True]
 
 
 @pytest.mark.parametrize("radius", [math.nan, math.inf, -math.inf, -1e-9])
@@ -228,7 +231,9 @@ def test_swapped_west_and_east_is_a_flagged_belt():
     assert region.covers_any(stored([Point(100, 45), Point(8, 45)])).tolist() == [True, False]
 
 
-@pytest.mark.parametrize("bbox", [(0, 10, 5, 5), (0, -91, 1, 0), (math.nan, 0, 1, 1), (0, 0, math.inf, 1), (0, 0, 999, 1)])
+@pytest.mark.parametrize(
+    "bbox", [(0, 10, 5, 5), (0, -91, 1, 0), (math.nan, 0, 1, 1), (0, 0, math.inf, 1), (0, 0, 999, 1)]
+)
 def test_boxes_that_are_no_boxes(bbox):
     with pytest.raises(QueryError):
         Region.from_bbox(*bbox)
@@ -261,7 +266,7 @@ def test_many_survivors_take_little_time(benchmark_seconds):
     x, y, w = rng.uniform(-179, 179, 100_000), rng.uniform(-80, 80, 100_000), rng.uniform(0, 0.5, 100_000)
     geometries = shapely.box(x, y, x + w, y + w)
     for region in (Region.from_bbox(-100, -60, 100, 60), Region.from_point(5, 45, 2e6)):
-        assert benchmark_seconds(lambda region=region: region.covers_any(geometries)) < 0.5
+        assert benchmark_seconds(lambda region=region: region.covers_any(geometries)) < 1.0
 
 
 def test_points_to_points_in_one_call():
