@@ -140,10 +140,10 @@ def search(
         settings=RankingSettings().without(*(without or ())),
     ) as retriever:
         answer = retriever.search(asked)
-    if as_json:
-        _print_json(answer.as_dict())
-    else:
-        _show_answer(answer)
+        if as_json:
+            _print_json(answer.as_dict())
+        else:
+            _show_answer(answer)
 
 
 @app.command()

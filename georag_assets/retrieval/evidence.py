@@ -115,7 +115,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class RegionUsed:
-    """Where was searched: how it was asked for, its extent, and which gazetteer said so.
+    """Where was searched: how it was asked for, its extent (radius included), and which gazetteer said so.
 
     `source` is `bbox`, `near`, `shape`, `place` (named by option) or `words` (found in the question).
     """
@@ -130,8 +130,9 @@ class RegionUsed:
     @classmethod
     def of(cls, region: Region, source: str, place: Mapping[str, Any] | None = None) -> RegionUsed:
         """Return the record of a region."""
-        west, south, east, north = region.shape.bounds
-        return cls(source, region.label, (west, south, east, north), region.radius_m, region.flags, place)
+        around = region.boxes()[0] if region.radius_m else region.extent
+        box = tuple(round(edge, 7) for edge in (around.west, around.south, around.east, around.north))
+        return cls(source, region.label, (box[0], box[1], box[2], box[3]), region.radius_m, region.flags, place)
 
 
 @dataclass(frozen=True, slots=True)
