@@ -195,7 +195,9 @@ class PlaceResolver:
             return any(kind in _KNOWN_WITHOUT_CAPITALS for kind, _ in kinds)
         if at == 0 and len(parts) == 1:
             return any(kind in ("feature", "country", "division") or people >= _FAMOUS_FROM for kind, people in kinds)
-        return any(kind != "city" or people >= _NAMED_FROM for kind, people in kinds)
+        # Of several words a small town's name is seldom anything else; "St. Helena" must not become "Helena".
+        least = _NAMED_FROM if len(parts) == 1 else 0
+        return any(kind != "city" or people >= least for kind, people in kinds)
 
 
 _COUNTRY_WORDS: dict[str, tuple[str, ...]] = {
