@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -62,3 +64,15 @@ def home(tmp_path: Path, converted_models: Path) -> Home:
     root.mkdir()
     (root / "models").symlink_to(converted_models)
     return Home(Settings(home=root))
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """Return a temporary folder that other users may enter (`tmp_path` is closed to them)."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    for path in folder.rglob("*"):
+        if path.is_dir():
+            path.chmod(0o755)
+    shutil.rmtree(folder)

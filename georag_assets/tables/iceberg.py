@@ -6,12 +6,14 @@ What does not: schemas and meanings of columns (each room declares its own).
 
 from __future__ import annotations
 
+import errno
 import itertools
 import random
 import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from georag_assets.errors import TableError
+from georag_assets.errors import DiskSpaceError, GeoragError, TableError
 from georag_assets.settings import Settings
 
 if TYPE_CHECKING:
@@ -107,13 +109,20 @@ class Tables:
                     table = _retried(lambda: self._create(namespace, spec), where)
                 files += _write(_there(table), rows)
             gone = removed() if callable(removed) else removed
-            if table is None or not (files or gone):
-                return self.snapshot_id(namespace, spec) or 0
-            return _retried(lambda: _replace(_there(table), key, gone, files), where)
-        except BaseException:
-            for file in files:
-                _there(table).io.delete(file.file_path)
+        except BaseException as error:
+            with suppress(OSError):
+                for file in files:
+                    _there(table).io.delete(file.file_path)
+            if isinstance(error, OSError):
+                raise _unwritable(error, where) from error
             raise
+        if table is None or not (files or gone):
+            return self.snapshot_id(namespace, spec) or 0
+        # From here on nothing is deleted: whoever is interrupted while committing cannot know whether it happened.
+        try:
+            return _retried(lambda: _replace(_there(table), key, gone, files), where)
+        except OSError as error:
+            raise _unwritable(error, where) from error
 
     def read(
         self,
@@ -189,7 +198,10 @@ class Tables:
         from sqlalchemy.exc import SQLAlchemyError
 
         if self._catalog_file is not None:
-            self._catalog_file.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self._catalog_file.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise _unwritable(error, str(self._catalog_file.parent)) from error
         for attempt in itertools.count(1):
             try:
                 return SqlCatalog("georag", uri=self._uri, warehouse=self._warehouse)
@@ -258,12 +270,20 @@ class Tables:
         stored = table.schema() if snapshot_id is None else table.scan(snapshot_id=snapshot_id).projection()
         names = [name for name in names if name in stored.column_names]
         values = None if where is None else _values(where[1])
-        for task in _plan(table, where, snapshot_id):
-            for batch in _task_batches(table, task, names, snapshot_id):
-                if where is not None:
-                    batch = batch.filter(_matches(batch.column(where[0]), values))
-                if batch.num_rows:
-                    yield _conform(batch, schema)
+        try:
+            for task in _plan(table, where, snapshot_id):
+                for batch in _task_batches(table, task, names, snapshot_id):
+                    if where is not None:
+                        batch = batch.filter(_matches(batch.column(where[0]), values))
+                    if batch.num_rows:
+                        yield _conform(batch, schema)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise TableError(
+                "a file of the table cannot be read",
+                where=f"{namespace}.{spec.name}",
+                found=str(error).splitlines()[0],
+                do="restore the warehouse folder; Iceberg files are never changed in place",
+            ) from error
 
 
 def _projected(spec: TableSpec, columns: Sequence[str] | None) -> pa.Schema:
@@ -390,6 +410,15 @@ def _rewritten(table: Table, key: str, removed: Sequence[str]) -> tuple[list[Dat
     return [task.file for task in touched], kept
 
 
+def _unwritable(error: OSError, where: str) -> GeoragError:
+    found = f"{error.strerror or error} ({error.filename})" if error.filename else str(error)
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return DiskSpaceError("the disk is full", where=where, found=found, do="free space, then run again")
+    return TableError(
+        "the table cannot be written", where=where, found=found, do="check GEORAG_HOME and its permissions"
+    )
+
+
 def _current(table: Table) -> int | None:
     snapshot = table.current_snapshot()
     return None if snapshot is None else snapshot.snapshot_id
@@ -410,6 +439,10 @@ def _retried(commit: Callable[[], T], where: str) -> T:
         try:
             return commit()
         except (CommitFailedException, ValidationException, OperationalError, IntegrityError) as error:
+            if isinstance(error, OperationalError) and "locked" not in str(error):
+                raise TableError(
+                    "the Iceberg catalog refuses to be written", where=where, found=str(error.orig)
+                ) from error
             if attempt == ATTEMPTS:
                 raise TableError(
                     f"the table was changed by others in each of {ATTEMPTS} attempts to commit",

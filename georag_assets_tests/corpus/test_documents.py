@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +27,7 @@ from georag_assets_tests.corpus.sources import (
     write_records,
     write_texts,
 )
+from georag_assets_tests.privileges import unprivileged
 
 
 def snapshots(home: Home) -> tuple[int | None, int | None]:
@@ -88,44 +87,19 @@ def test_where_a_document_came_from_is_no_content(home: Home, tmp_path: Path) ->
         assert document_sha256(replace(document, **change)) != document.content_sha256
 
 
-@contextmanager
-def unprivileged() -> Iterator[None]:
-    """Root reads everything, whatever its mode: act as nobody meanwhile."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-
-
-@pytest.fixture
-def mount() -> Iterator[Path]:
-    """A folder that others than root may enter."""
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o755)
-    yield folder
-    for path in folder.rglob("*"):
-        if path.is_dir():
-            path.chmod(0o755)
-    shutil.rmtree(folder)
-
-
 @pytest.mark.parametrize("how", ["emptied", "missing", "mode 000", "files mode 000", "3 of 120"])
-def test_case_o11_a_source_that_is_gone_stops_the_sync(mount: Path, case: Callable[[str], dict], how: str) -> None:
+def test_case_o11_a_source_that_is_gone_stops_the_sync(reachable: Path, case: Callable[[str], dict], how: str) -> None:
     expected = case("o11")["expected"]
     total = case("o11")["input"]["previous_version_documents"]
-    home = Home(Settings(home=mount / "home"))
-    root = mount / "source"
+    home = Home(Settings(home=reachable / "home"))
+    root = reachable / "source"
     write_texts(root, {f"{number}.md": f"# {number}" for number in range(total)})
-    declaration = declared(mount, ["source/*.md"])
+    declaration = declared(reachable, ["source/*.md"])
     synced(home, declaration)
     before = snapshots(home)
     left = 0
     if how == "3 of 120":
-        declaration, left = declared(mount, ["source/11[789].md"]), 3
+        declaration, left = declared(reachable, ["source/11[789].md"]), 3
     elif how == "mode 000":
         root.chmod(0)
     elif how == "files mode 000":
@@ -183,12 +157,12 @@ def test_a_first_sync_without_a_source_is_an_error(home: Home, tmp_path: Path) -
     assert snapshots(home) == (None, None)
 
 
-def test_a_folder_that_cannot_be_listed_is_no_empty_folder(mount: Path) -> None:
-    home = Home(Settings(home=mount / "home"))
-    write_texts(mount / "source", {"a.md": "# A", "closed/b.md": "# B"})
-    (mount / "source" / "closed").chmod(0)
+def test_a_folder_that_cannot_be_listed_is_no_empty_folder(reachable: Path) -> None:
+    home = Home(Settings(home=reachable / "home"))
+    write_texts(reachable / "source", {"a.md": "# A", "closed/b.md": "# B"})
+    (reachable / "source" / "closed").chmod(0)
     with unprivileged(), pytest.raises(SourceError, match=r"cannot be listed.*closed.*Permission denied"):
-        sync_documents(home, declared(mount, ["source/**/*.md"]))
+        sync_documents(home, declared(reachable, ["source/**/*.md"]))
 
 
 def test_a_sidecar_that_lost_its_rows_stops_the_sync(home: Home, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from georag_assets.errors import TableError
+from georag_assets.errors import DiskSpaceError, TableError
 from georag_assets.settings import Settings
 from georag_assets.tables import iceberg
 from georag_assets.tables.iceberg import Tables, TableSpec
+from georag_assets_tests.privileges import unprivileged
 
 ROWS = TableSpec("rows", pa.schema([("id", pa.string()), ("value", pa.int64()), ("words", pa.list_(pa.string()))]))
 
@@ -169,6 +171,38 @@ def test_a_partitioned_table(tables: Tables) -> None:
     tables.replace_rows("corpus", spec, key="id", removed=["a"], added=[batch(["d"], 2)])
     assert sorted(tables.read("corpus", spec)["id"].to_pylist()) == ["b", "c", "d"]
     assert len(list(tables.batches("corpus", spec))) == 3
+
+
+def test_a_full_disk_and_a_lost_file_are_clear_errors_and_change_nothing(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = put(tables, ["a"])
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(DiskSpaceError, match="the disk is full"):
+        patch.setattr(iceberg, "_write", full)
+        put(tables, ["b"])
+    assert tables.snapshot_id("corpus", ROWS) == first
+    for path in tmp_path.rglob("*.parquet"):
+        path.unlink()
+    with pytest.raises(TableError, match="a file of the table cannot be read"):
+        tables.read("corpus", ROWS)
+
+
+def test_a_read_only_home_is_read_and_refuses_to_be_written(reachable: Path) -> None:
+    tables = Tables.of(Settings(home=reachable / "home"))
+    put(tables, ["a"])
+    for path in (reachable / "home").rglob("*"):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    with unprivileged():
+        again = Tables.of(Settings(home=reachable / "home"))
+        assert content(again) == {"a": 0}
+        with pytest.raises(TableError, match=r"cannot be written|refuses to be written"):
+            put(again, ["b"])
+        with pytest.raises(TableError, match="cannot be written"):
+            put(Tables.of(Settings(home=reachable / "other")), ["b"])
 
 
 def _commits(home: Path, worker: str) -> None:
