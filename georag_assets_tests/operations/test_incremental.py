@@ -1,0 +1,97 @@
+"""What a change of one document costs, and what comes back when it is taken back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from georag_assets.corpus.models import CHUNKS
+from georag_assets.corpus.versions import newest_version, read_documents
+from georag_assets.frames.models import FRAMES
+from georag_assets.index.builds import open_build
+from georag_assets.index.live import live_build
+
+STAGES = ["documents", "corpus_version", "chunks", "frames", "embeddings", "index_build", "live_index"]
+
+
+def chunk_ids(corpus: Any) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for row in corpus.home.tables.read("small", CHUNKS, columns=["doc_id", "chunk_id"]).to_pylist():
+        found.setdefault(row["doc_id"].rsplit("/", 1)[-1].removesuffix(".md"), set()).add(row["chunk_id"])
+    return found
+
+
+def live_ids(corpus: Any) -> set[str]:
+    with open_build(corpus.home, "small") as build:
+        return set(build.columns.ids.astype(str).tolist())
+
+
+def test_a_change_costs_itself_and_a_correction_returns_to_what_was(corpus):
+    first = corpus.build()
+    assert list(first) == STAGES
+    ids, live, version = chunk_ids(corpus), live_build(corpus.home, "small"), newest_version(corpus.home, "small")
+    documents = {document.doc_id: document for document in read_documents(corpus.home, "small")}
+    original = corpus.text("altus").read_bytes()
+
+    # One document changed: only its changed passages are new, and only they are embedded.
+    corpus.text("altus").write_bytes(original + b"\nThe boundary was resurveyed in 2026.\n")
+    changed = corpus.build()
+    assert changed["documents"].counts["new"] == 1
+    now = chunk_ids(corpus)
+    assert {name for name in ids if ids[name] != now[name]} == {"altus"}
+    assert changed["chunks"].counts["new"] == changed["frames"].counts["new"] == len(now["altus"])
+    assert changed["embeddings"].counts["new"] == len(now["altus"] - ids["altus"])
+    assert live_build(corpus.home, "small") != live
+    assert live_ids(corpus) == set().union(*now.values())
+
+    # The earlier version reads back exactly, from documents that have moved on.
+    assert {document.doc_id: document for document in read_documents(corpus.home, "small", version)} == documents
+
+    # Put back: the earlier ids, the earlier version, the earlier build; nothing is embedded.
+    corpus.text("altus").write_bytes(original)
+    back = corpus.build()
+    assert chunk_ids(corpus) == ids
+    assert back["embeddings"].counts["new"] == 0
+    assert newest_version(corpus.home, "small") == version
+    assert live_build(corpus.home, "small") == live
+    assert live_ids(corpus) == set().union(*ids.values())
+
+
+def test_a_moved_polygon_is_new_content_of_the_same_text(corpus):
+    corpus.build()
+    before, version = chunk_ids(corpus), newest_version(corpus.home, "small")
+    corpus.move_polygon("long_island", 0.01)
+    moved = corpus.build()
+    after = chunk_ids(corpus)
+    assert moved["documents"].counts["new"] == 1
+    assert newest_version(corpus.home, "small") != version
+    assert {name for name in before if before[name] != after[name]} == {"long_island"}
+    assert not before["long_island"] & after["long_island"], "an id names text and geometry"
+    assert moved["embeddings"].counts["new"] == 0, "the text is the same"
+    rows = corpus.home.tables.read("small", FRAMES, columns=["chunk_id", "west"]).to_pylist()
+    west = {row["chunk_id"]: row["west"] for row in rows}
+    expected = float(corpus.polygons[corpus.polygons["id"] == "long_island"].total_bounds[0])
+    assert all(abs(west[chunk_id] - expected) < 1e-9 for chunk_id in after["long_island"])
+    corpus.move_polygon("long_island", -0.01)
+
+
+def test_a_removed_document_leaves_with_its_chunks(corpus):
+    corpus.build()
+    before = chunk_ids(corpus)
+    corpus.text("cole_ranch").unlink()
+    gone = corpus.build()
+    assert gone["documents"].counts["removed"] == 1
+    after = chunk_ids(corpus)
+    assert after == {name: ids for name, ids in before.items() if name != "cole_ranch"}
+    assert gone["embeddings"].counts["new"] == 0
+    assert live_ids(corpus) == set().union(*after.values())
+    rows = corpus.home.tables.read("small", FRAMES, columns=["chunk_id"])["chunk_id"].to_pylist()
+    assert set(rows) == set().union(*after.values())
+
+
+def test_nothing_changed_is_nothing_done(corpus):
+    first, second = corpus.build(), corpus.build()
+    assert {name: report.data_version for name, report in first.items()} == {
+        name: report.data_version for name, report in second.items()
+    }
+    assert all(second[stage].counts["new"] == 0 for stage in ("documents", "chunks", "frames", "embeddings"))
+    assert second["index_build"].metadata["reused"]
