@@ -11,7 +11,7 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from time import perf_counter
 from typing import Any
@@ -32,6 +32,7 @@ from georag_assets.geometry.literal import GeometryLiteral
 from georag_assets.geometry.shapes import normalise
 from georag_assets.home import Home
 from georag_assets.reports import CheckResult, StageReport
+from georag_assets.tables.iceberg import TableSpec
 
 ALGORITHM = "frames-1"
 _BATCH = 2000
@@ -198,18 +199,37 @@ def _data_version(wanted: Mapping[str, set[tuple[str, str, str]]]) -> str:
 def _frame(
     home: Home, declaration: CorpusDeclaration, version: str, changed: set[str], total: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield new rows, a batch at a time; a few documents are looked up, many are read in one pass."""
+    """Yield new rows, a batch at a time; a few documents are looked up, many are read in one pass.
+
+    Of a document only its mentions and its geometry are held, never its text.
+    """
     resolver = FrameResolver()
     few = len(changed) <= max(_FEW, total // 10)
     ordered = sorted(changed)
     groups = [ordered[at : at + _FEW] for at in range(0, len(ordered), _FEW)] if few else [ordered] if ordered else []
+
+    def rows(spec: TableSpec, columns: list[str], doc_ids: list[str]) -> Iterator[Row]:
+        if few:
+            read = home.tables.read(declaration.name, spec, columns=columns, where=("doc_id", doc_ids))
+            yield from read.to_pylist()
+            return
+        for batch in home.tables.batches(declaration.name, spec, columns=columns):
+            yield from (row for row in batch.to_pylist() if row["doc_id"] in changed)
+
     for group in groups:
+        with_literals = {
+            row["doc_id"]
+            for row in rows(CHUNKS, ["doc_id", "literals_json"], group)
+            if len(row["literals_json"] or "") > 2
+        }
         documents = {
-            row["doc_id"]: row
-            for row in _rows(home, declaration.name, DOCUMENTS, _DOCUMENT, group if few else changed, few)
+            row["doc_id"]: Framed.of(row, row["doc_id"] in with_literals, declaration, resolver)
+            for row in rows(DOCUMENTS, _DOCUMENT, group)
         }
         made: list[Row] = []
-        for chunk in _rows(home, declaration.name, CHUNKS, _CHUNK, group if few else changed, few):
+        for chunk in rows(CHUNKS, _CHUNK, group):
+            if chunk["doc_id"] not in documents:
+                continue  # Its document has gone; the check counts it as a chunk without a frame.
             made.append(frame_chunk(chunk, documents[chunk["doc_id"]], declaration, version, resolver))
             if len(made) >= _BATCH:
                 yield pa.RecordBatch.from_pylist(made, schema=FRAMES.schema)
@@ -220,36 +240,45 @@ def _frame(
 
 _DOCUMENT = ["doc_id", "text", "geometry_wkb", "geometry_epsg", "geometry_evidence", "geometry_flags", "declared_epsg"]
 _CHUNK = ["chunk_id", "doc_id", "content_sha256", "start", "end", "literals_json"]
+Located = tuple[FrameResolution, BaseGeometry | None, list[str]]
 
 
-def _rows(
-    home: Home, corpus: str, spec: Any, columns: list[str], doc_ids: Sequence[str] | set[str], few: bool
-) -> Iterator[Row]:
-    if few:
-        yield from home.tables.read(corpus, spec, columns=columns, where=("doc_id", list(doc_ids))).to_pylist()
-        return
-    for batch in home.tables.batches(corpus, spec, columns=columns):
-        yield from (row for row in batch.to_pylist() if row["doc_id"] in doc_ids)
+@dataclass(frozen=True)
+class Framed:
+    """What a document gives its chunks: what it says of frames, the declared one, and a geometry to inherit."""
+
+    mentions: tuple[Mention, ...]
+    declared: int | None
+    geometry: Located | None
+
+    @classmethod
+    def of(
+        cls, row: Mapping[str, Any], has_literals: bool, declaration: CorpusDeclaration, resolver: FrameResolver
+    ) -> Framed:
+        """Read a document's row; its text only where a chunk's frame can depend on it."""
+        declared = row["declared_epsg"] or declaration.frame.epsg
+        wkb = row["geometry_wkb"]
+        mentions = find_mentions(row["text"] or "") if has_literals or wkb is None else ()
+        return cls(mentions, declared, None if wkb is None else _of_document(row, declared, resolver))
+
+    def mentions_in(self, start: int, end: int) -> tuple[Mention, ...]:
+        """Return what a slice says of its frame itself, else what the whole document says."""
+        own = tuple(mention for mention in self.mentions if start <= mention.start < end and mention.role == "data")
+        return own or self.mentions
 
 
 def frame_chunk(
-    chunk: Mapping[str, Any],
-    document: Mapping[str, Any],
-    declaration: CorpusDeclaration,
-    version: str,
-    resolver: FrameResolver,
+    chunk: Mapping[str, Any], document: Framed, declaration: CorpusDeclaration, version: str, resolver: FrameResolver
 ) -> Row:
     """Return the frame row of one chunk: of its own literals, else of its document's geometry, else of its words."""
-    declared = document["declared_epsg"] or declaration.frame.epsg
     literals = [_literal(item) for item in json.loads(chunk["literals_json"] or "[]")]
-    alone = document["geometry_wkb"] is None
-    mentions = _mentions(chunk, document["text"] or "") if literals or alone else []
-    resolution, shape, origin, flags = _of_literals(literals, mentions, declared, declaration, resolver)
-    if shape is None and document["geometry_wkb"] is not None:
-        inherited, shape, more = _of_document(document, declared, resolver)
-        resolution, origin, flags = inherited, "document" if shape is not None else None, [*flags, *more]
+    mentions = document.mentions_in(chunk["start"], chunk["end"])
+    resolution, shape, origin, flags = _of_literals(literals, mentions, document.declared, declaration, resolver)
+    if shape is None and document.geometry is not None:
+        resolution, shape, more = document.geometry
+        origin, flags = "document" if shape is not None else None, [*flags, *more]
     if resolution is None:
-        resolution = resolver.of_mentions(mentions, declared=declared, names=declaration.frame.names)
+        resolution = resolver.of_mentions(mentions, declared=document.declared, names=declaration.frame.names)
     if shape is None and not flags:
         flags = ["no_geometry"]
     west, south, east, north = shape.bounds if shape is not None else (None, None, None, None)
@@ -275,13 +304,6 @@ def frame_chunk(
         "east": east,
         "north": north,
     }
-
-
-def _mentions(chunk: Mapping[str, Any], text: str) -> list[Mention]:
-    """Return what the chunk says of its frame itself, else what its document says."""
-    found = find_mentions(text)
-    own = [mention for mention in found if chunk["start"] <= mention.start < chunk["end"] and mention.role == "data"]
-    return own or list(found)
 
 
 def _literal(item: Mapping[str, Any]) -> GeometryLiteral:
@@ -332,9 +354,7 @@ def _of_literals(
     return (governing(lost) if lost else None), None, None, flags
 
 
-def _of_document(
-    document: Mapping[str, Any], declared: int | None, resolver: FrameResolver
-) -> tuple[FrameResolution, BaseGeometry | None, list[str]]:
+def _of_document(document: Mapping[str, Any], declared: int | None, resolver: FrameResolver) -> Located:
     geometry = shapely.from_wkb(document["geometry_wkb"])
     flags = list(document["geometry_flags"] or ())
     code, where = document["geometry_epsg"], document["geometry_evidence"] or "sidecar"
