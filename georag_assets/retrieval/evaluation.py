@@ -8,9 +8,11 @@ Documents are what the labels name, so a document ranks where its best chunk doe
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -31,7 +33,7 @@ from georag_assets.retrieval.settings import RankingSettings
 
 if TYPE_CHECKING:
     from georag_assets.corpus.declaration import CorpusDeclaration
-    from georag_assets.index.embedding import Embedder
+    from georag_assets.index.embedding import Embedder, Vectors
 
 STAGE = "evaluation"
 RECALL_CHECK, EVIDENCE_CHECK = "recall_not_below_live", "evidence_is_complete"
@@ -108,8 +110,10 @@ def evaluate(
         return evaluate_with(retriever, read_queries(queries), k, place)
 
 
-def evaluate_with(retriever: Retriever, queries: Sequence[LabelledQuery], k: int, place: str) -> EvaluationReport:
-    """Ask labelled queries of an open retriever."""
+def evaluate_with(
+    retriever: Retriever, queries: Sequence[LabelledQuery], k: int, place: str, *, per_signal: bool = True
+) -> EvaluationReport:
+    """Ask labelled queries of an open retriever; without `per_signal` only the whole ranking is measured."""
     if not 1 <= k <= retriever.settings.depth:
         raise QueryError("k is out of bounds", expected=f"1 to {retriever.settings.depth}", found=str(k))
     if place not in ("given", "words"):
@@ -117,7 +121,7 @@ def evaluate_with(retriever: Retriever, queries: Sequence[LabelledQuery], k: int
     if place == "given" and not any(query.bbox for query in queries):
         raise QueryError("no query has a box, so no place is given", do="use --place words")
     started = time.perf_counter()
-    orders, refusals = _orders(retriever, queries, place)
+    orders, refusals = _orders(retriever, queries, place, VARIANTS if per_signal else {})
     manifest = retriever.builds[0].manifest
 
     def figures(variant: str, chosen: Sequence[int]) -> Figures:
@@ -152,7 +156,7 @@ def queries_sha256(queries: Sequence[LabelledQuery]) -> str:
 
 
 def _orders(
-    retriever: Retriever, queries: Sequence[LabelledQuery], place: str
+    retriever: Retriever, queries: Sequence[LabelledQuery], place: str, signals_of: Mapping[str, tuple[str, ...]]
 ) -> tuple[dict[str, list[list[str]]], dict[str, int]]:
     """Return, per variant and query, document ids best first; and how many queries were refused, by kind."""
     refusals: dict[str, int] = {}
@@ -169,9 +173,9 @@ def _orders(
             places.append(None)
     topics = [None if placed is None else topic_of(q.text, placed) for q, placed in zip(queries, places, strict=True)]
     wanted = sorted({*(query.text for query in queries), *(topic for topic in topics if topic)})
-    vectors = dict(zip(wanted, retriever.embedder.encode(wanted), strict=True))
+    vectors = dict(zip(wanted, _embedded(retriever, wanted), strict=True))
     variants = {"all": retriever.settings}
-    for name, signals in VARIANTS.items():
+    for name, signals in signals_of.items():
         if all(getattr(retriever.settings, signal) > 0 for signal in signals):
             variants[name] = retriever.settings.only(*signals)
     orders: dict[str, list[list[str]]] = {name: [] for name in variants}
@@ -186,6 +190,26 @@ def _orders(
         for name, settings in variants.items():
             orders[name].append(_documents(found, settings, owner))
     return orders, refusals
+
+
+def _embedded(retriever: Retriever, texts: Sequence[str]) -> Vectors:
+    """Embed the queries, or take their vectors from beside the index: they change less often than documents do."""
+    embedder, corpus = retriever.embedder, retriever.corpora[0]
+    key = hashlib.sha256(json.dumps([embedder.fingerprint, *texts]).encode()).hexdigest()[:16]
+    path = retriever.home.corpus_folder(corpus) / "queries" / f"{key}.npy"
+    try:
+        vectors: Vectors = np.load(path, allow_pickle=False)
+        if vectors.shape == (len(texts), embedder.identity.dimension):
+            return vectors
+    except (OSError, ValueError, EOFError):
+        pass  # never embedded, or a file cut short
+    vectors = embedder.encode(texts)
+    with contextlib.suppress(OSError):  # a home that cannot be written costs the embedding again, not the answer
+        path.parent.mkdir(parents=True, exist_ok=True)
+        staging = path.with_name(f".{key}.{os.getpid()}.npy")
+        np.save(staging, vectors, allow_pickle=False)
+        staging.replace(path)
+    return vectors
 
 
 def _documents(found: Found, settings: RankingSettings, owner: Mapping[str, str]) -> list[str]:
@@ -229,7 +253,7 @@ def evaluate_build(
     queries = read_queries(declared.queries)
     started = time.perf_counter()
     with Retriever(home, (corpus,), build, embedder=embedder) as retriever:
-        report = evaluate_with(retriever, queries, declared.k, declared.place)
+        report = evaluate_with(retriever, queries, declared.k, declared.place, per_signal=False)
         evidence = evidence_check(retriever, queries[:_EVIDENCE_SAMPLE])
         embedder = retriever.embedder
     before = _live_recall(home, corpus, build, report, queries, embedder)
@@ -252,7 +276,6 @@ def evaluate_build(
             "mrr": overall.mrr,
             "ndcg_at_10": overall.ndcg_at_10,
             "by_class": {name: asdict(figures) for name, figures in report.by_class.items()},
-            "per_signal": {name: asdict(figures) for name, figures in report.per_signal.items()},
         },
     )
 
@@ -284,7 +307,9 @@ def _live_recall(
             recorded = retriever.builds[0].manifest.check(RECALL_CHECK)
             if recorded is not None and _same_terms(recorded.detail, report):
                 return _Live(live, float(recorded.numbers["recall_at_k"]))
-            return _Live(live, evaluate_with(retriever, queries, report.k, report.place).overall.recall_at_k)
+            return _Live(
+                live, evaluate_with(retriever, queries, report.k, report.place, per_signal=False).overall.recall_at_k
+            )
     except GeoragError as error:  # it was made with another model, or does not verify: no measure for the new one
         return _Live(live, None, error.what)
 

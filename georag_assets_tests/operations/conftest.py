@@ -53,7 +53,8 @@ class Corpus:
     def move_polygon(self, name: str, east: float) -> None:
         mine = self.polygons["id"] == name
         self.polygons.loc[mine, "geometry"] = [
-            shapely.transform(shape, lambda xy: xy + np.array([east, 0.0])) for shape in self.polygons.loc[mine, "geometry"]
+            shapely.transform(shape, lambda xy: xy + np.array([east, 0.0]))
+            for shape in self.polygons.loc[mine, "geometry"]
         ]
         self.save_polygons()
 
