@@ -240,10 +240,10 @@ class CorpusDeclaration(_Declared):
 
 
 def format_of(path: Path) -> str | None:
-    """Return the format that a file's suffix means, `.gz` aside; None where it means none."""
+    """Return the format that a file's suffix means (`.jsonl.gz` and `.csv.gz` too); None where it means none."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] == ".gz":
-        suffixes.pop()
+    if suffixes[-1:] == [".gz"]:
+        return {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}.get("".join(suffixes[-2:-1]))
     return FORMATS.get(suffixes[-1]) if suffixes else None
 
 

@@ -1,4 +1,4 @@
-"""The state of a corpus's sources, cheaply: has anything there changed since it was last read?
+"""The state of a corpus's sources, cheaply: whether anything there has changed since it was last read.
 
 What belongs here: one hash over names, sizes and times. What does not: contents (`documents` hashes those, and decides
 what is new).

@@ -197,7 +197,7 @@ def test_a_document_lost_on_the_way_fails_the_accounting(tmp_path: Path) -> None
 
 
 def test_files_of_no_known_format_and_unreadable_names(home: Home, tmp_path: Path) -> None:
-    write_texts(tmp_path, {"a.md": "# A", "b.docx": "zip", ".hidden.md": "# no"})
+    write_texts(tmp_path, {"a.md": "# A", "b.docx": "zip", "c.md.gz": "zip", ".hidden.md": "# no"})
     (tmp_path / os.fsdecode(b"bad\xff.md")).write_text("# name")
     synced(home, declared(tmp_path, ["*"]))
     assert list(documents(home)) == ["a.md"]
