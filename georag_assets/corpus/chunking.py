@@ -110,7 +110,7 @@ def _chunk(
     text = document.text[start:end]
     described = cutter.described.render(start, end).strip()
     embedded = f"{context}\n{described}" if context else described
-    tokens = tokenizer.count(embedded)
+    tokens = cutter.count(start, end, context, embedded)
     own = any(literal.geometry is not None and not literal.geometry.is_empty for literal in literals)
     inherited = document.geometry_wkb is not None and not own
     of_literals = tuple(dict.fromkeys(one.feature_id for one in literals if one.feature_id is not None))
@@ -173,6 +173,13 @@ class _Cutter:
         if length <= self.budget or "single_axis" in literal.flags:
             return False
         return length > self.budget * _TOKENS_PER_CHARACTER or self.tokenizer.count(literal.literal) > self.budget
+
+    def count(self, start: int, end: int, context: str, embedded: str) -> int:
+        """Return the tokens of a chunk's embedded text, from the document's where those tell."""
+        if not self.tokenizer.additive or self.described.has_run(start, end):
+            return self.tokenizer.count(embedded)
+        first, last = self.described.tokens_before((start, end)).tolist()
+        return int(self._contexts[context] + last - first)
 
     def spans(self) -> list[tuple[int, int, str]]:
         """Return (start, end, context) of every chunk."""

@@ -59,15 +59,11 @@ class DescribedText:
     def place(self, position: int) -> int:
         """Return the offset in the described text of an offset in the text."""
         index = bisect_right(self._starts, position) - 1
-        if index < 0:
-            return position
-        if position < self._ends[index]:
-            return (
-                self._ends[index] + self._shifts[index]
-                if position > self._starts[index]
-                else (position + (self._shifts[index - 1] if index else 0))
-            )
-        return position + self._shifts[index]
+        if index >= 0 and position == self._starts[index]:
+            index -= 1  # what begins here still lies after
+        elif index >= 0 and position < self._ends[index]:
+            position = self._ends[index]
+        return position + (self._shifts[index] if index >= 0 else 0)
 
     def tokens_before(self, positions: Sequence[int]) -> NDArray[np.int64]:
         """Return how many tokens of the described text begin before each offset of the text."""

@@ -26,60 +26,9 @@ _INLINE_ITEM = re.compile(r"\s(?=\(\d{1,3}\)\s+\S)")
 _CLAUSE = re.compile(r"[;:,]\s+(?=\S)|\s(?=[–—]\s)")
 _WORD = re.compile(r"\s+(?=\S)")
 _LAST_WORD = re.compile(r"([^\s(\"'„“]{1,12})$")
-_ABBREVIATIONS = frozenset(
-    [
-        "abs",
-        "art",
-        "bzw",
-        "ca",
-        "calif",
-        "cf",
-        "co",
-        "dr",
-        "ed",
-        "eds",
-        "e.g",
-        "etc",
-        "fig",
-        "i.e",
-        "inc",
-        "jr",
-        "mr",
-        "mrs",
-        "ms",
-        "mt",
-        "no",
-        "nos",
-        "nr",
-        "p",
-        "pp",
-        "prof",
-        "sec",
-        "sr",
-        "st",
-        "str",
-        "t",
-        "r",
-        "u.s",
-        "vgl",
-        "vol",
-        "vs",
-        "z.b",
-        "approx",
-        "dept",
-        "gen",
-        "lt",
-        "rev",
-        "ref",
-        "ver",
-        "cap",
-        "par",
-        "§",
-        "nos",
-        "lit",
-        "s",
-        "ser",
-    ]
+_ABBREVIATION = re.compile(
+    r"abs|approx|art|bzw|ca|calif|cap|cf|co|dept|dr|eds?|e\.g|etc|fig|gen|i\.e|inc|jr|lit|lt|mrs?|ms|mt|nos?|nr|par|pp"
+    r"|prof|ref|rev|sec|ser|sr|str?|u\.s|ver|vgl|vol|vs|z\.b|\d{1,2}|."
 )
 _LONGEST_TITLE, _LONGEST_LEAD_IN, _LONGEST_HEADER = 160, 240, 2000
 
@@ -166,8 +115,7 @@ def _abbreviated(text: str, dot: int) -> bool:
     match = _LAST_WORD.search(text, max(0, dot - 13), dot)
     if match is None:
         return False
-    word = match[1].lower().lstrip("[")
-    return len(word) == 1 or word in _ABBREVIATIONS or (word.isdigit() and len(word) <= 2)
+    return bool(_ABBREVIATION.fullmatch(match[1].lower().lstrip("[")))
 
 
 class _Lines:

@@ -29,6 +29,8 @@ class Tokenizer(Protocol):
         What the model reads of a text, special tokens included; the rest is never embedded.
     specials
         Tokens that the model adds to every text.
+    additive
+        Whether the tokens of two texts parted by a blank are those of each: a count is then a difference of offsets.
     """
 
     @property
@@ -39,6 +41,11 @@ class Tokenizer(Protocol):
     @property
     def specials(self) -> int:
         """Tokens added to every text."""
+        ...
+
+    @property
+    def additive(self) -> bool:
+        """Whether blanks part tokens."""
         ...
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
@@ -57,7 +64,7 @@ class ModelTokenizer:
     fast: FastTokenizer
     max_tokens: int
     specials: int
-    name: str
+    additive: bool
 
     @classmethod
     def load(cls, model: str) -> ModelTokenizer:
@@ -91,7 +98,9 @@ def _load(model: str) -> ModelTokenizer:
     fast.no_padding()
     limits = folder / "sentence_bert_config.json"
     stated = json.loads(limits.read_text(encoding="utf-8")).get("max_seq_length") if limits.is_file() else None
-    return ModelTokenizer(fast, int(stated or 512), fast.num_special_tokens_to_add(False), model)
+    splitter = json.loads(fast.to_str())["pre_tokenizer"] or {}
+    additive = splitter.get("type") in ("BertPreTokenizer", "Whitespace", "WhitespaceSplit")
+    return ModelTokenizer(fast, int(stated or 512), fast.num_special_tokens_to_add(False), additive)
 
 
 def model_folder(model: str) -> Path:
