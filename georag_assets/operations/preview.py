@@ -22,7 +22,7 @@ from georag_assets.frames.mentions import find_mentions
 from georag_assets.frames.models import FrameResolution
 from georag_assets.frames.project import to_wgs84
 from georag_assets.frames.resolver import FrameResolver
-from georag_assets.frames.stage import frame_chunk
+from georag_assets.frames.stage import Framed, frame_chunk
 from georag_assets.geometry.literal import GeometryLiteral
 from georag_assets.geometry.scan import scan
 
@@ -48,8 +48,9 @@ def preview_chunks(text: str, name: str, *, unit: str = "section", budget: int =
         media_type=_MEDIA_TYPES.get(Path(name).suffix.lower(), "text/plain"),
         content_sha256=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
     )
-    row = {"geometry_wkb": None, "declared_epsg": None, "text": text}
     resolver = FrameResolver()
+    row = {"text": text, "geometry_wkb": None, "declared_epsg": None}
+    framed_by = Framed.of(row, True, declaration, resolver)
     tokenizer = ModelTokenizer.load(Settings().model)
     for chunk in chunk_document(document, corpus="preview", unit=declaration.unit, budget=budget, tokenizer=tokenizer):
         framed = frame_chunk(
@@ -61,13 +62,12 @@ def preview_chunks(text: str, name: str, *, unit: str = "section", budget: int =
                 "end": chunk.end,
                 "literals_json": json.dumps([_stored(literal) for literal in chunk.literals]),
             },
-            row,
+            framed_by,
             declaration,
             "preview",
             resolver,
         )
         edges = [framed[edge] for edge in ("west", "south", "east", "north")]
-        mentions = find_mentions(text)
         yield {
             "chunk_id": chunk.chunk_id,
             "doc_id": name,
@@ -91,7 +91,8 @@ def preview_chunks(text: str, name: str, *, unit: str = "section", budget: int =
             "extent": None if None in edges else edges,
             "period": None,
             "geometries": [
-                _literal(literal, resolver.frame_of(literal, mentions=mentions)) for literal in chunk.literals
+                _literal(literal, resolver.frame_of(literal, mentions=framed_by.mentions_in(chunk.start, chunk.end)))
+                for literal in chunk.literals
             ],
         }
 
