@@ -16,6 +16,7 @@ from functools import lru_cache
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyproj
 import shapely
@@ -28,6 +29,7 @@ from georag_assets.frames.mentions import Mention, find_mentions
 from georag_assets.frames.models import FRAMES, FrameResolution
 from georag_assets.frames.project import to_wgs84
 from georag_assets.frames.resolver import FrameResolver, confidence_of, governing, grade_of
+from georag_assets.geometry.extent import Extent, extent_meets
 from georag_assets.geometry.literal import GeometryLiteral
 from georag_assets.geometry.shapes import normalise
 from georag_assets.home import Home
@@ -38,6 +40,10 @@ ALGORITHM = "frames-1"
 _BATCH = 2000
 _FEW = 500
 _SHOWN = 20
+# Flags of what reads like a coordinate and is none: one axis alone, a surveyor's bearing.
+_NO_PLACE = frozenset({"single_axis", "bearing"})
+_WRITTEN = ("wkt", "geojson")
+_NEARBY_DEG = 1.0
 
 Row = dict[str, Any]
 
@@ -274,6 +280,8 @@ def frame_chunk(
     literals = [_literal(item) for item in json.loads(chunk["literals_json"] or "[]")]
     mentions = document.mentions_in(chunk["start"], chunk["end"])
     resolution, shape, origin, flags = _of_literals(literals, mentions, document.declared, declaration, resolver)
+    if shape is not None and _contradicts(literals, shape, document.geometry):
+        shape, flags = None, ["literal_outside_document"]
     if shape is None and document.geometry is not None:
         resolution, shape, more = document.geometry
         origin, flags = "document" if shape is not None else None, [*flags, *more]
@@ -306,6 +314,20 @@ def frame_chunk(
     }
 
 
+def _contradicts(literals: Sequence[GeometryLiteral], shape: BaseGeometry, document: Located | None) -> bool:
+    """Return whether prose coordinates lie far from the document's own geometry: swapped, or of another meridian.
+
+    What a program wrote (WKT, GeoJSON) is believed.
+    """
+    if document is None or document[1] is None or not document[0].epsg:
+        return False
+    if any(kind in literal.kind for literal in literals for kind in _WRITTEN):
+        return False
+    west, south, east, north = document[1].bounds
+    around = Extent(west - _NEARBY_DEG, south - _NEARBY_DEG, east + _NEARBY_DEG, north + _NEARBY_DEG)
+    return not bool(extent_meets(around, np.array([shape.bounds]))[0])
+
+
 def _literal(item: Mapping[str, Any]) -> GeometryLiteral:
     return GeometryLiteral(
         item["start"],
@@ -332,7 +354,8 @@ def _of_literals(
     shapes: list[BaseGeometry] = []
     for literal in literals:
         if literal.geometry is None or literal.geometry.is_empty:
-            flags.append("empty_literal" if literal.geometry is not None else "malformed_literal")
+            if not _NO_PLACE.intersection(literal.flags):
+                flags.append("empty_literal" if literal.geometry is not None else "malformed_literal")
             continue
         resolution = resolver.frame_of(literal, mentions=mentions, declared=declared, names=declaration.frame.names)
         epsg = resolution.epsg if resolution.epsg is not None else resolution.assumed_epsg

@@ -15,6 +15,8 @@ from shapely.geometry.base import BaseGeometry
 
 from georag_assets.geometry.shapes import box_shape, normalise
 
+_TURNS = (-360.0, 0.0, 360.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Extent:
@@ -72,7 +74,7 @@ def extent_overlap(extent: Extent, bounds: NDArray[np.float64]) -> NDArray[np.fl
     )
     b_west, b_south, b_east, b_north = _padded(np.asarray(bounds, dtype=float), least)
     lon = np.zeros(len(b_west))
-    for turn in (-360.0, 0.0, 360.0):
+    for turn in _TURNS:
         lon += np.clip(np.minimum(a_east, b_east + turn) - np.maximum(a_west, b_west + turn), 0, None)
     lat = np.clip(_band(np.maximum(a_south, b_south), np.minimum(a_north, b_north)), 0, None)
     lon = np.minimum(lon, np.minimum(a_east - a_west, b_east - b_west))
@@ -81,6 +83,16 @@ def extent_overlap(extent: Extent, bounds: NDArray[np.float64]) -> NDArray[np.fl
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = shared / union
     return np.clip(np.nan_to_num(ratio, nan=0.0, posinf=0.0), 0.0, 1.0)
+
+
+def extent_meets(extent: Extent, bounds: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which rows of west, south, east, north meet an extent, edges included, modulo 360; NaN never."""
+    west, south, east, north = bounds.T
+    found = np.zeros(len(bounds), dtype=bool)
+    with np.errstate(invalid="ignore"):
+        for turn in _TURNS:
+            found |= (west <= extent.east + turn) & (east >= extent.west + turn)
+        return np.asarray(found & (south <= extent.north) & (north >= extent.south))
 
 
 def bounds_of(geometries: NDArray[np.object_]) -> NDArray[np.float64]:

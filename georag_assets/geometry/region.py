@@ -19,7 +19,7 @@ from shapely.geometry.base import BaseGeometry
 
 from georag_assets.errors import QueryError
 from georag_assets.geometry.distance import distances_m, within_m
-from georag_assets.geometry.extent import Extent, bounds_of, extent_overlap
+from georag_assets.geometry.extent import Extent, bounds_of, extent_meets, extent_overlap
 from georag_assets.geometry.shapes import box_shape, normalise, ring_shape, shifted
 
 RADIUS_FLOOR_M = 100.0
@@ -141,7 +141,7 @@ class Region:
         found = self._meets(geometries)
         if self.radius_m:
             bounds = bounds_of(geometries)
-            near = extent_overlap_mask(self.boxes()[0], bounds) & ~found
+            near = extent_meets(self.boxes()[0], bounds) & ~found
             for row in np.flatnonzero(near & _may_be_within(self.shape, self.radius_m, geometries, near)):
                 found[row] = distances_m(self.shape, geometries[row : row + 1])[0] <= self.radius_m
         return found
@@ -184,16 +184,6 @@ class Region:
             for pole in self._poles:
                 found |= (south <= -90) if pole < 0 else (north >= 90)
         return found
-
-
-def extent_overlap_mask(extent: Extent, bounds: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which rows of west, south, east, north meet an extent, edges included, modulo 360; NaN never."""
-    west, south, east, north = bounds.T
-    found = np.zeros(len(bounds), dtype=bool)
-    with np.errstate(invalid="ignore"):
-        for turn in _TURNS:
-            found |= (west <= extent.east + turn) & (east >= extent.west + turn)
-        return np.asarray(found & (south <= extent.north) & (north >= extent.south))
 
 
 def _may_be_within(

@@ -62,6 +62,19 @@ PAIRS = [
     (document("dms", f"At {DMS}."), [literal(DMS, 3, "POINT (8.5 47.5)", "dms", geographic=True)]),
     (document("feet", f"At {FEET}."), [literal(FEET, 3, "POINT (981106 195544)")]),
     (document("named", f"In EPSG:25832: {METRES}."), [literal(METRES, 15, "POINT (500000 5250000)")]),
+    (
+        document("elsewhere", f"At {DMS}.", shapely.box(-125, 31, -94, 49), 4326, "GeoParquet metadata"),
+        [
+            literal(DMS, 3, "POINT (8.5 47.5)", "dms", geographic=True),
+            literal("30ºW", 3, None, "dms") | {"flags": ["single_axis"]},
+        ],
+    ),
+    (
+        document("own", "At POINT(8.5 47.5).", shapely.box(-125, 31, -94, 49), 4326, "GeoParquet metadata"),
+        [
+            literal("POINT(8.5 47.5)", 3, "POINT (8.5 47.5)"),
+        ],
+    ),
     (document("words", "A text about nothing."), []),
     (document("across", "A strait.", shapely.box(179, -1, 181, 1), 4326, "GeoParquet metadata"), []),
 ]
@@ -89,6 +102,10 @@ def test_every_kind_of_chunk_gets_its_frame_and_extent(framed):
     assert row["feet"]["geometry_flags"] == ["literal_without_frame"]
     assert row["named"]["epsg"] == 25832
     assert row["named"]["east"] == pytest.approx(9.0, abs=1e-6)
+    # Prose coordinates a continent away from the record's own geometry are not its place; a literal in WKT is.
+    assert (row["elsewhere"]["geometry_origin"], row["elsewhere"]["west"]) == ("document", -125)
+    assert row["elsewhere"]["geometry_flags"] == ["literal_outside_document"]
+    assert (row["own"]["geometry_origin"], row["own"]["west"]) == ("literal", 8.5)
     assert row["words"]["geometry_flags"] == ["no_geometry"]
     assert row["across"]["east"] == 181
 

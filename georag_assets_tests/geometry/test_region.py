@@ -14,8 +14,8 @@ from shapely.geometry import LineString, MultiPoint, Point, Polygon, box
 
 from georag_assets.errors import GeometryError, QueryError
 from georag_assets.geometry.distance import distances_m, geodesic_m
-from georag_assets.geometry.extent import bounds_of, extent_of
-from georag_assets.geometry.region import Region, extent_overlap_mask
+from georag_assets.geometry.extent import bounds_of, extent_meets, extent_of
+from georag_assets.geometry.region import Region
 from georag_assets.geometry.shapes import box_shape, normalise
 
 GEOD = Geod(ellps="WGS84")
@@ -46,7 +46,7 @@ def matching(region, ids, geometries):
     # Whatever the predicate finds, the boxes must have let through.
     loose = np.zeros(len(ids), dtype=bool)
     for extent in region.boxes():
-        loose |= extent_overlap_mask(extent, bounds_of(geometries))
+        loose |= extent_meets(extent, bounds_of(geometries))
     assert set(found) <= {i for i, hit in zip(ids, loose, strict=True) if hit}
     return found
 
@@ -152,7 +152,7 @@ def test_radius_predicate_equals_brute_force(found, x, y, radius):
     loose = np.zeros(len(geometries), dtype=bool)
     for extent in region.boxes():
         assert -180 <= extent.west < 180
-        loose |= extent_overlap_mask(extent, bounds_of(geometries))
+        loose |= extent_meets(extent, bounds_of(geometries))
     assert (loose | ~got).all()
 
 
