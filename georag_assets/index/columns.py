@@ -265,7 +265,7 @@ class Columns:
             return int(np.count_nonzero(self._codes[field] >= 0))
         if field in PERIOD:
             return int(np.count_nonzero(np.isfinite(self._edges[field])))
-        return int(np.count_nonzero(self.located))
+        return self.count if field == "has_geometry" else int(np.count_nonzero(self.located))
 
     def survivors(self, where: SearchFilter) -> NDArray[np.int64]:
         """Return the rows that satisfy the filter exactly."""

@@ -18,7 +18,7 @@ import qdrant_edge as engine
 from numpy.typing import NDArray
 
 from georag_assets.errors import IndexBuildError, QueryError
-from georag_assets.index.filter import Absent, AllOf, AnyOf, Between, CentreIn, Condition, Ids, Is
+from georag_assets.index.filter import AllOf, AnyOf, Between, CentreIn, Condition, Ids, Is
 from georag_assets.index.lexical import LexicalEmbedder
 from georag_assets.index.models import DenseQuery, Hit
 from georag_assets.index.store import Effort, IndexCoverage, Payload, Query, StoreInfo
@@ -28,7 +28,6 @@ _INDEX_TYPES = {
     "keyword": engine.PayloadSchemaType.Keyword,
     "integer": engine.PayloadSchemaType.Integer,
     "float": engine.PayloadSchemaType.Float,
-    "bool": engine.PayloadSchemaType.Bool,
     "geo": engine.PayloadSchemaType.Geo,
 }
 
@@ -57,9 +56,6 @@ def _compile(condition: Condition) -> Any:
             return engine.FieldCondition(field, range=span)
         case Is(field, value):
             return engine.FieldCondition(field, match=engine.MatchValue(value))
-        case Absent(field):
-            # Not the field condition's `is_empty`: once a list's field is indexed, that one finds other points.
-            return engine.IsEmptyCondition(field)
         case CentreIn(west, south, east, north):
             corners = engine.GeoPoint(west, north), engine.GeoPoint(east, south)
             return engine.FieldCondition("location", geo_bounding_box=engine.GeoBoundingBox(*corners))

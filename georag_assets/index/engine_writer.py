@@ -29,8 +29,8 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 
 from georag_assets.errors import DiskSpaceError, IndexBuildError
+from georag_assets.index.batch import points_schema, refuse_bad_vectors, vectors_of
 from georag_assets.index.payload import INDEXED, PAYLOAD
-from georag_assets.index.points import points_schema, refuse_bad_vectors, vectors_of
 
 SPACE_MARGIN = 2.5  # While it optimises, the engine holds the old segments and the new ones.
 _END = b"END"

@@ -65,13 +65,6 @@ class Is:
 
 
 @dataclass(frozen=True, slots=True)
-class Absent:
-    """The point has no `field`."""
-
-    field: str
-
-
-@dataclass(frozen=True, slots=True)
 class Ids:
     """The point is one of these."""
 
@@ -92,7 +85,7 @@ class AnyOf:
     conditions: tuple[Condition, ...]
 
 
-Condition: TypeAlias = Between | CentreIn | Is | Absent | Ids | AllOf | AnyOf
+Condition: TypeAlias = Between | CentreIn | Is | Ids | AllOf | AnyOf
 
 
 def extent_classes(extents: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -187,8 +180,7 @@ def payload_condition(where: SearchFilter, *, form: str) -> Condition | None:
         of_box = _ranges if form == "ranges" or is_broad(boxes) else _classes
         conditions.append(AnyOf(tuple(of_box(box) for box in boxes)))
     elif where.located is not None:
-        # Not by `has_geometry`: the embedded engine's binding turns a boolean to match into the integer 1 or 0.
-        conditions.append(Between("west", low=-180.0 - SLACK) if where.located else Absent("west"))
+        conditions.append(Is("has_geometry", int(where.located)))
     if where.period is not None:
         start, end = where.period
         conditions += [
@@ -205,7 +197,7 @@ def fields_of(condition: Condition | None) -> frozenset[str]:
     match condition:
         case None:
             return frozenset()
-        case Between() | Is() | Absent():
+        case Between() | Is():
             return frozenset({condition.field})
         case CentreIn():
             return frozenset({"location"})

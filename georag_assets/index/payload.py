@@ -66,7 +66,8 @@ PAYLOAD: tuple[PayloadField, ...] = (
     PayloadField("north", pa.float64(), "frames", FILTER, index="float"),
     PayloadField("location", pa.struct([("lon", pa.float64()), ("lat", pa.float64())]), "build", FILTER, index="geo"),
     PayloadField("extent_class", pa.int64(), "build", FILTER, index="integer"),
-    PayloadField("has_geometry", pa.bool_(), "build"),
+    # 0 or 1: the embedded engine's binding turns a boolean to match into an integer, which matches no boolean.
+    PayloadField("has_geometry", pa.int64(), "build", FILTER, index="integer"),
 )
 INDEXED: Mapping[str, str] = {field.name: field.index for field in PAYLOAD if field.index is not None}
 _PARSERS: Mapping[str, Callable[[str], str | int]] = {"keyword": str, "integer": int}

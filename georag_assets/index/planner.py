@@ -209,7 +209,7 @@ def filter_faults(asked: Iterable[Asked], where: SearchFilter) -> list[str]:
     if where.region is not None:
         needed |= {"west", "south", "east", "north"}
     elif where.located is not None:
-        needed.add("west")
+        needed.add("has_geometry")
     if where.period is not None:
         needed |= {"period_start", "period_end"}
     return [

@@ -164,15 +164,14 @@ class _Truth:
             self.matrix[rows[rows >= 0]] = vectors[rows >= 0]
         lengths = np.linalg.norm(self.matrix, axis=1, keepdims=True)
         if not np.allclose(lengths, 1.0, atol=1e-4):
-            self.matrix = self.matrix / np.where(lengths > 0, lengths, 1.0)
+            self.matrix = (self.matrix / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
         self.located = np.flatnonzero(columns.located)
         self.geometries = columns.geometries(self.located)
         self.extents = columns.extents[self.located]
 
     def scores(self, query: NDArray[np.float32]) -> NDArray[np.float32]:
         unit = query / np.linalg.norm(query)
-        scores: NDArray[np.float32] = self.matrix @ unit
-        return scores
+        return np.asarray(np.matmul(self.matrix, unit), dtype=np.float32)
 
     def passing(self, where: SearchFilter) -> NDArray[np.int64]:
         if where.region is None:
@@ -195,7 +194,8 @@ def _queries(matrix: NDArray[np.float32], count: int, random: np.random.Generato
     noise = random.normal(size=chosen.shape)
     noise /= np.linalg.norm(noise, axis=1, keepdims=True)
     moved = chosen + 0.5 * np.linalg.norm(chosen, axis=1, keepdims=True) * noise
-    return (moved / np.linalg.norm(moved, axis=1, keepdims=True)).astype(np.float32)
+    moved /= np.linalg.norm(moved, axis=1, keepdims=True)
+    return np.asarray(moved, dtype=np.float32)
 
 
 def _cases(

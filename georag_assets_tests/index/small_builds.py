@@ -15,12 +15,13 @@ from shapely.geometry.base import BaseGeometry
 
 from georag_assets.geometry.extent import extent_of
 from georag_assets.geometry.shapes import normalise
+from georag_assets.index.batch import make_batch
 from georag_assets.index.columns import Columns, ColumnsWriter
 from georag_assets.index.embedded import EmbeddedStore
 from georag_assets.index.engine_writer import EngineConfig, EngineSummary, write_engine
+from georag_assets.index.filter import Condition
 from georag_assets.index.models import DenseQuery, PlanSettings, SearchFilter
 from georag_assets.index.planner import PlannedSearch
-from georag_assets.index.points import make_batch
 from georag_assets.index.store import Effort
 
 
@@ -51,13 +52,13 @@ class Small:
         report = (search or self.search).search(DenseQuery(self.vectors[0]), where, max(len(self.numbers), 1))
         return sorted(uuid.UUID(hit.chunk_id).int for hit in report.hits)
 
-    def ids_by(self, condition: object) -> set[str]:
+    def ids_by(self, condition: Condition | None) -> set[str]:
         """Return the ids that the engine lets through, asked exactly for all of them."""
         hits = self.store.search(
             DenseQuery(self.vectors[0]),
             condition,
             len(self.numbers),
-            Effort(),  # type: ignore[arg-type]
+            Effort(),
         )
         return {hit.chunk_id for hit in hits}
 
@@ -89,8 +90,8 @@ def batches_of(
         for edge in ("west", "south", "east", "north"):
             values = [None if extent is None else getattr(extent, edge) for extent in extents[part]]
             columns[edge] = pa.array(values, pa.float64())
-        for name, values in (payload or {}).items():
-            columns[name] = pa.array(list(values[part]))
+        for name, stated in (payload or {}).items():
+            columns[name] = pa.array(list(stated[part]))
         yield make_batch(columns, vectors[part])
 
 
