@@ -44,7 +44,7 @@ $(DAGSTER_HOME)/dagster.yaml: dagster.yaml
 
 demo: $(STAMP) $(DAGSTER_HOME)/dagster.yaml
 	@echo "== building corpus 'ava' (American viticultural areas) through Dagster"
-	@$(BIN)/dagster asset materialize -m georag_assets.definitions --select 'key:"ava/*"'
+	@PYTHONWARNINGS=ignore:Function $(BIN)/dagster job execute -m georag_assets.definitions -j build_ava
 	@echo "== asking it"
 	@$(BIN)/georag status
 	@$(BIN)/georag search "mountain vineyards bounded by a ridge line" --corpus ava --place "Napa Valley" -k 3

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from georag_assets.components.resources import HomeResource
-from georag_assets.components.results import failure, materialize_result
+from georag_assets.components.results import failure, materialize_result, one_line
 from georag_assets.components.stages import Stage, StageRun
 from georag_assets.corpus.declaration import CorpusDeclaration
 from georag_assets.errors import GeoragError, IndexBuildError
@@ -74,8 +74,9 @@ def stage_asset(
             measurements.record(home.tables, corpus, report, datetime.now(UTC))
         except GeoragError as error:
             raise failure(error) from None
+        context.log.info(one_line(report))
         if report.blocked:
-            context.instance.add_run_tags(context.run_id, {BLOCKED_TAG: stage.name})
+            context.instance.add_run_tags(context.run.run_id, {BLOCKED_TAG: stage.name})
         return materialize_result(report)
 
     return run_stage

@@ -36,6 +36,12 @@ def materialize_result(report: StageReport) -> dg.MaterializeResult[None]:
     )
 
 
+def one_line(report: StageReport) -> str:
+    """Return what the stage did in one line of a log."""
+    counts = ", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in report.counts.items())
+    return f"{report.corpus}/{report.stage} {report.data_version}: {counts}; {sum(report.seconds.values()):.1f} s"
+
+
 def check_result(check: CheckResult) -> dg.AssetCheckResult:
     """Return a check's outcome with its numbers plotted and its evidence as JSON."""
     return dg.AssetCheckResult(
