@@ -77,11 +77,12 @@ def copy_tree(source: Path, target: Path) -> int:
     written = 0
     for name in files_below(source):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
-        written += _copy_file(source / name, target / name)
+        written += copy_file(source / name, target / name)
     return written
 
 
-def _copy_file(source: Path, target: Path) -> int:
+def copy_file(source: Path, target: Path) -> int:
+    """Copy one file keeping its holes; return the bytes of data copied."""
     written = 0
     with source.open("rb") as reader, target.open("wb") as writer:
         size = os.fstat(reader.fileno()).st_size

@@ -153,14 +153,18 @@ def verify(folder: Path, *, deep: bool = True) -> Manifest:
                 expected=f"{record.bytes} bytes",
                 found=f"{found} bytes",
             )
-        if deep and (digest := _record(path).sha256) != record.sha256:
-            raise IndexBuildError(
-                "a file of the index build has changed", where=str(path), expected=record.sha256, found=digest
-            )
     for name in files_below(folder):
         # A segment too many answers as well as one too few.
         if name not in manifest.files and name not in {NAME, READERS} and _PASSING not in name and name[0] != ".":
             raise IndexBuildError("the index build holds a file that is not its own", where=str(folder / name))
+    for name, record in manifest.files.items() if deep else ():
+        if (digest := _record(folder / name).sha256) != record.sha256:
+            raise IndexBuildError(
+                "a file of the index build has changed",
+                where=str(folder / name),
+                expected=record.sha256,
+                found=digest,
+            )
     return manifest
 
 
