@@ -125,7 +125,7 @@ def run(
     packages: tuple[str, ...] = (),
     context: Mapping[str, object] | None = None,
 ) -> None:
-    """Parse `--json` and `--quick`, fill a report by `measure(report, quick)`, print it, exit 1 when a goal is missed."""
+    """Parse the options, fill a report by `measure(report, quick)`, print it, exit 1 when a goal is missed."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--quick", action="store_true", help="the same work on a sample, within a minute")

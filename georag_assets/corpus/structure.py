@@ -227,6 +227,8 @@ class _Lines:
         lines = [line for _, _, line in rows]
         ruled = next((index for index, line in enumerate(lines[:6]) if index and _RULE_ROW.match(line)), None)
         header = [squeeze(line) for line in lines[: ruled + 1]] if ruled is not None else [squeeze(lines[0])]
+        if not header[0].strip("|+ "):
+            header = []  # Markdown's empty header row
         body = (ruled if ruled is not None else 0) + 1
         begin, labels, numeric = rows[0][0], list[str](), False
         for index in range(body, len(rows)):
@@ -242,11 +244,11 @@ class _Lines:
         self._table_span(begin, rows[-1][1], header, labels if numeric else [])
 
     def _table_span(self, start: int, end: int, header: list[str], labels: list[str]) -> None:
-        words = "\n".join([*header, *(label for label in labels[-8:] if label.strip("| "))])
+        words = "\n".join([*header, *(label for label in labels[-4:] if label.strip("| "))])
         self.structure.tables.append((start, end, words[:_LONGEST_HEADER]))
 
 
-_LONG = re.compile(r"(?P<rule>[-=_~*.+])(?P=rule){3,}|\|(?:[ \t]*\|){2,}|[ \t]{2,}")
+_LONG = re.compile(r"(?P<rule>[-=_~*.+])(?P=rule){3,}|\|(?:[^\S\n]*\|){2,}|[^\S\n]{2,}")
 
 
 def squeeze(line: str) -> str:
@@ -258,7 +260,7 @@ def shorter(match: re.Match[str]) -> str:
     """Return what stands for a run of marks in shortened text."""
     if match["rule"]:
         return match["rule"] * 3
-    return match[0].replace(" ", "").replace("\t", "")[:2] if match[0][0] == "|" else " "
+    return "||" if match[0][0] == "|" else " "
 
 
 LONG_RUN = _LONG
