@@ -128,13 +128,16 @@ def corpus_status(home: Home, corpus: str, declaration: CorpusDeclaration | None
 
 def live_corpora(home: Home) -> tuple[str, ...]:
     """Return the corpora that have a live index."""
-    return tuple(name for name in _built(home) if home.live_pointer(name).is_file())
+    return tuple(name for name in _indexed(home) if home.live_pointer(name).is_file())
 
 
 def _built(home: Home) -> list[str]:
+    return sorted({*_indexed(home), *home.tables.namespaces()})
+
+
+def _indexed(home: Home) -> list[str]:
     folder = home.root / "corpora"
-    indexed = {path.name for path in folder.iterdir() if path.is_dir()} if folder.is_dir() else set()
-    return sorted(indexed | set(home.tables.namespaces()))
+    return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
 
 
 def _state(newest: str | None, live: bool, held: bool, lag: int | None) -> str:
