@@ -24,6 +24,8 @@ _RADIUS_M = 6371008.8
 SPHERE_ERROR = 0.006
 _STEP_DEG = 0.5
 _TORN_M = 1e7
+_FINALISTS = 6
+_THIRDS = 32  # Of half a degree: decimetres along the edge, which is nothing across it.
 _TURNS = (-360.0, 0.0, 360.0)
 
 
@@ -35,32 +37,31 @@ def geod() -> Geod:
 
 def geodesic_m(a: BaseGeometry, b: BaseGeometry) -> float:
     """Return metres between the nearest points of two lon/lat shapes; 0 where they meet, NaN where one is empty."""
-    if a is None or b is None or a.is_empty or b.is_empty:
-        return float("nan")
-    if isinstance(a, Point) and isinstance(b, Point):
-        return float(geod().inv(a.x, a.y, b.x, b.y)[2])
-    if any(shapely.intersects(a, shifted(b, turn)) for turn in _TURNS):
-        return 0.0
-    if isinstance(a, Point):
-        return _nearest(a.x, a.y, b)[0]
-    if isinstance(b, Point):
-        return _nearest(b.x, b.y, a)[0]
-    return _between(a, b)
+    return float(distances_m(a, np.array([b], dtype=object))[0])
 
 
 def distances_m(shape: BaseGeometry, geometries: NDArray[np.object_]) -> NDArray[np.float64]:
-    """Return `geodesic_m` of one shape to each geometry; points to points in one call."""
+    """Return `geodesic_m` of one shape to each geometry; what is done once for the shape is done once."""
     result = np.full(len(geometries), np.nan)
-    if isinstance(shape, Point) and not shape.is_empty:
-        points = np.flatnonzero((shapely.get_type_id(geometries) == 0) & ~shapely.is_empty(geometries))
+    if shape is None or shape.is_empty:
+        return result
+    rows = np.flatnonzero(~(shapely.is_missing(geometries) | shapely.is_empty(geometries)))
+    if isinstance(shape, Point):
+        points = rows[shapely.get_type_id(geometries[rows]) == 0]
         if len(points):
             xy = shapely.get_coordinates(geometries[points])
             result[points] = geod().inv(np.full(len(xy), shape.x), np.full(len(xy), shape.y), xy[:, 0], xy[:, 1])[2]
-        others = np.setdiff1d(np.arange(len(geometries)), points)
-    else:
-        others = np.arange(len(geometries))
-    for row in others:
-        result[row] = geodesic_m(shape, geometries[row])
+        rows = np.setdiff1d(rows, points, assume_unique=True)
+    for turn in _TURNS:
+        turned = shifted(shape, turn)
+        shapely.prepare(turned)
+        met = shapely.intersects(turned, geometries[rows])
+        result[rows[met]] = 0.0
+        rows = rows[~met]
+    if len(rows):
+        own = _edges(np.array([shape], dtype=object))[:2]
+        for row in rows:
+            result[row] = _between(own, _edges(geometries[row : row + 1])[:2])
     return result
 
 
@@ -90,11 +91,11 @@ def within_m(lon: float, lat: float, radius_m: float, geometries: NDArray[np.obj
             result[shapes[hit]] = True
             shapes = shapes[~hit]
     if len(shapes):
-        near = _sphere_to_edges(lon, lat, geometries[shapes])
-        margin = 2 * SPHERE_ERROR * np.maximum(near, radius_m) + 100
-        result[shapes[near + margin <= radius_m]] = True
+        near = _sphere_to_edges(lon, lat, radius_m, geometries[shapes])
+        margin = 2 * SPHERE_ERROR * radius_m + 100
+        result[shapes[near <= radius_m - margin]] = True
         for row in shapes[np.abs(near - radius_m) < margin]:
-            result[row] = _nearest(lon, lat, geometries[row])[0] <= radius_m
+            result[row] = _nearest(lon, lat, *_edges(geometries[row : row + 1])[:2])[0] <= radius_m
     return result
 
 
@@ -132,62 +133,89 @@ def _plane(lon: float, lat: float, xy: NDArray[np.float64]) -> NDArray[np.float6
     return np.column_stack([distance * np.sin(angle), distance * np.cos(angle)])
 
 
-def _to_edges(lon: float, lat: float, start: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return roughly (to 1 % and 100 m) how far a point is from each edge."""
+def _to_edges(
+    lon: float, lat: float, start: NDArray[np.float64], end: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return roughly (to 1 % and 100 m) how far a point is from each edge, and where along it that is (0 to 1)."""
     a, b = _plane(lon, lat, start), _plane(lon, lat, end)
     along = b - a
     length = (along**2).sum(1)
     with np.errstate(invalid="ignore", divide="ignore"):
         t = np.clip(np.nan_to_num(-(a * along).sum(1) / length), 0, 1)
-    ends = np.minimum(np.hypot(*a.T), np.hypot(*b.T))
+    to_start, to_end = np.hypot(*a.T), np.hypot(*b.T)
     # Around the antipode the plane is torn: an edge across it would seem to pass the origin. There its ends do.
-    return np.asarray(np.where(ends > _TORN_M, ends, np.hypot(*(a + t[:, None] * along).T)))
+    torn = np.minimum(to_start, to_end) > _TORN_M
+    t = np.where(torn, (to_end < to_start) * 1.0, t)
+    return np.asarray(np.hypot(*(a + t[:, None] * along).T)), t
 
 
-def _sphere_to_edges(lon: float, lat: float, geometries: NDArray[np.object_]) -> NDArray[np.float64]:
-    """Return roughly (to 1 % and 100 m) how far a point is from the edges of each geometry."""
+def _sphere_to_edges(lon: float, lat: float, radius_m: float, geometries: NDArray[np.object_]) -> NDArray[np.float64]:
+    """Return roughly (to 1 % and 100 m) how far a point is from each geometry's edges; inf well beyond the radius."""
     start, end, owner = _edges(geometries)
+    # Edges that no circle of this radius reaches are left out: of a large shape that is nearly all of them.
+    reach = np.degrees(radius_m / _RADIUS_M) * 1.05 + 2 * _STEP_DEG
+    close = np.abs(start[:, 1] - lat) <= reach
+    if abs(lat) + reach < 89:
+        widest = np.sin(np.radians(min(reach, 90))) / np.cos(np.radians(lat))
+        if widest < 1:
+            off = np.abs((start[:, 0] - lon + 180) % 360 - 180)
+            close &= off <= np.degrees(np.arcsin(widest)) + 2 * _STEP_DEG
     result = np.full(len(geometries), np.inf)
-    np.minimum.at(result, owner, _to_edges(lon, lat, start, end))
+    np.minimum.at(result, owner[close], _to_edges(lon, lat, start[close], end[close])[0])
     return result
 
 
-def _nearest(lon: float, lat: float, geometry: BaseGeometry) -> tuple[float, float, float]:
-    """Return geodesic metres to the nearest point of a geometry's edges, and that point."""
-    start, end, _ = _edges(np.array([geometry], dtype=object))
-    rough = _to_edges(lon, lat, start, end)
+def _nearest(
+    lon: float, lat: float, start: NDArray[np.float64], end: NDArray[np.float64]
+) -> tuple[float, float, float]:
+    """Return geodesic metres to the nearest point of edges, and that point."""
+    rough, where = _to_edges(lon, lat, start, end)
     near = np.flatnonzero(rough <= rough.min() * (1 + 3 * SPHERE_ERROR) + 200)
-    near = near[np.argsort(rough[near])][:64]
-    start, along = start[near], end[near] - start[near]
-    low, high = np.zeros(len(near)), np.ones(len(near))
 
-    def metres(t: NDArray[np.float64]) -> NDArray[np.float64]:
-        xy = start + t[:, None] * along
+    def metres(rows: NDArray[np.intp], t: NDArray[np.float64]) -> NDArray[np.float64]:
+        xy = start[rows] + t[:, None] * (end[rows] - start[rows])
         return np.asarray(geod().inv(np.full(len(t), lon), np.full(len(t), lat), xy[:, 0], xy[:, 1])[2])
 
-    for _ in range(36):  # Thirds of half a degree: below a millimetre.
+    # The sphere chose the edges; the ellipsoid says which of them are nearest, and then where on them.
+    near = near[np.argsort(metres(near, where[near]), kind="stable")[:_FINALISTS]]
+    low, high = np.zeros(len(near)), np.ones(len(near))
+    for _ in range(_THIRDS):
         left, right = low + (high - low) / 3, high - (high - low) / 3
-        nearer = metres(left) <= metres(right)
+        nearer = metres(near, left) <= metres(near, right)
         high = np.where(nearer, right, high)
         low = np.where(nearer, low, left)
-    candidates = np.concatenate([np.zeros(len(near)), np.ones(len(near)), (low + high) / 2])
-    start, along = np.tile(start, (3, 1)), np.tile(along, (3, 1))
-    distance = metres(candidates)
+    rows = np.tile(near, 3)
+    t = np.concatenate([np.zeros(len(near)), np.ones(len(near)), (low + high) / 2])
+    distance = metres(rows, t)
     best = int(np.argmin(distance))
-    x, y = start[best] + candidates[best] * along[best]
+    x, y = start[rows[best]] + t[best] * (end[rows[best]] - start[rows[best]])
     return float(distance[best]), float(x), float(y)
 
 
-def _between(a: BaseGeometry, b: BaseGeometry) -> float:
+Edges = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+def _between(a: Edges, b: Edges) -> float:
     """Return geodesic metres between two shapes that do not meet: nearest vertices, then each side slides in turn."""
-    one, other = (np.unique(_edges(np.array([shape], dtype=object))[0], axis=0) for shape in (a, b))
-    nearest = np.array([sphere_m(x, y, one[:, 0], one[:, 1]).min() for x, y in other])
-    start = other[int(np.argmin(nearest))]
-    x, y = float(start[0]), float(start[1])
-    metres, shapes = np.inf, (a, b)
+    if len(a[0]) == 1 and (a[0] == a[1]).all():
+        return _nearest(float(a[0][0, 0]), float(a[0][0, 1]), *b)[0]
+    one, other = _on_sphere(a[0]), _on_sphere(b[0])
+    most, start = -np.inf, 0
+    step = max(1, 4_000_000 // len(one))
+    for at in range(0, len(other), step):  # In blocks: a coastline by a coastline is a large table.
+        cosine = (other[at : at + step] @ one.T).max(1)
+        if cosine.max() > most:
+            most, start = float(cosine.max()), at + int(cosine.argmax())
+    x, y = (float(value) for value in b[0][start])
+    metres = np.inf
     for turn in range(12):
-        found, x, y = _nearest(x, y, shapes[turn % 2])
+        found, x, y = _nearest(x, y, *(a, b)[turn % 2])
         if found > metres - 0.01:
             return min(found, metres)
         metres = found
     return metres
+
+
+def _on_sphere(xy: NDArray[np.float64]) -> NDArray[np.float64]:
+    lon, lat = np.radians(xy.T)
+    return np.column_stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])

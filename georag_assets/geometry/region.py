@@ -26,8 +26,9 @@ RADIUS_FLOOR_M = 100.0
 _TURNS = (-360.0, 0.0, 360.0)
 # Degrees by which boxes are loosened: engines exclude edges, and doubles differ in the last place.
 _LOOSE = 1e-7
-# The shortest radius of curvature of WGS84 (along the meridian at the equator): an angle from it is never too small.
+# The shortest and longest radius of curvature of WGS84 (along the meridian at the equator; at the poles).
 _SHORTEST_RADIUS_M = 6_335_439.0
+_LONGEST_RADIUS_M = 6_399_594.0
 _MOST_BOXES = 8
 
 
@@ -140,10 +141,11 @@ class Region:
             return within_m(self.shape.x, self.shape.y, self.radius_m, geometries)
         found = self._meets(geometries)
         if self.radius_m:
-            bounds = bounds_of(geometries)
-            near = extent_meets(self.boxes()[0], bounds) & ~found
-            for row in np.flatnonzero(near & _may_be_within(self.shape, self.radius_m, geometries, near)):
-                found[row] = distances_m(self.shape, geometries[row : row + 1])[0] <= self.radius_m
+            open_rows = np.flatnonzero(extent_meets(self.boxes()[0], bounds_of(geometries)) & ~found)
+            sure, excluded = _in_a_plane(self.shape, self.radius_m, geometries[open_rows])
+            found[open_rows[sure]] = True
+            rows = open_rows[~sure & ~excluded]
+            found[rows] = distances_m(self.shape, geometries[rows]) <= self.radius_m
         return found
 
     def distance_m(self, geometries: NDArray[np.object_]) -> NDArray[np.float64]:
@@ -186,26 +188,36 @@ class Region:
         return found
 
 
-def _may_be_within(
-    shape: BaseGeometry, radius_m: float, geometries: NDArray[np.object_], rows: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
-    """Return rows that a plane which understates every distance cannot exclude."""
-    result = rows.copy()
-    todo = np.flatnonzero(rows)
+def _in_a_plane(
+    shape: BaseGeometry, radius_m: float, geometries: NDArray[np.object_]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return what is surely within the radius of a shape, by a plane that overstates every distance, and what is not.
+
+    A degree is taken as long, or as short, as it ever is between the latitudes in question.
+    """
     box = _grown(Extent(*shape.bounds), radius_m)
     highest = max(abs(box.south), abs(box.north))
-    if highest >= 89 or not len(todo):
-        return result
-    scale = np.array([math.cos(math.radians(highest)), 1.0])
-    degrees = math.degrees(radius_m / _SHORTEST_RADIUS_M)
-    flat = shapely.transform(geometries[todo], lambda xy: xy * scale)
-    near = np.zeros(len(todo), dtype=bool)
+    if highest >= 89 or not len(geometries):
+        return np.zeros(len(geometries), dtype=bool), np.zeros(len(geometries), dtype=bool)
+    lowest = 0.0 if box.south <= 0 <= box.north else min(abs(box.south), abs(box.north))
+    sure, maybe = (
+        _planar_within(shape, geometries, math.cos(math.radians(latitude)), math.degrees(radius_m / curvature))
+        for latitude, curvature in ((lowest, _LONGEST_RADIUS_M), (highest, _SHORTEST_RADIUS_M))
+    )
+    return sure, ~maybe
+
+
+def _planar_within(
+    shape: BaseGeometry, geometries: NDArray[np.object_], scale: float, degrees: float
+) -> NDArray[np.bool_]:
+    scaling = np.array([scale, 1.0])
+    flat = shapely.transform(geometries, lambda xy: xy * scaling)
+    near = np.zeros(len(geometries), dtype=bool)
     for turn in _TURNS:
-        turned = shapely.transform(shifted(shape, turn), lambda xy: xy * scale)
+        turned = shapely.transform(shifted(shape, turn), lambda xy: xy * scaling)
         shapely.prepare(turned)
         near |= shapely.dwithin(turned, flat, degrees)
-    result[todo] = near
-    return result
+    return near
 
 
 def _grown(extent: Extent, radius_m: float) -> Extent:
