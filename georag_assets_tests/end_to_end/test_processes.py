@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import dagster as dg
 import pytest
 
 from georag_assets.corpus.versions import newest_version
@@ -34,11 +35,20 @@ def declarations(tmp_path: Path) -> Path:
     return folder
 
 
-def start(corpus: str, declarations: Path, home: Home, tmp_path: Path) -> subprocess.Popen[str]:
+@pytest.fixture
+def dagster_home(tmp_path: Path) -> Path:
+    """Return the folder of a Dagster instance whose databases exist: two runs that make them at once collide."""
+    folder = tmp_path / "dagster_home"
+    folder.mkdir()
+    (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\n", encoding="utf-8")
+    with dg.DagsterInstance.from_config(str(folder)) as instance:
+        instance.get_run_records(limit=1)
+        instance.get_latest_materialization_event(dg.AssetKey([CORPUS, "documents"]))
+    return folder
+
+
+def start(corpus: str, declarations: Path, home: Home, dagster_home: Path) -> subprocess.Popen[str]:
     """Start a run as `make demo` does, in a process group of its own."""
-    dagster_home = tmp_path / "dagster_home"
-    dagster_home.mkdir(exist_ok=True)
-    (dagster_home / "dagster.yaml").write_text("telemetry: {enabled: false}\n", encoding="utf-8")
     return subprocess.Popen(
         [sys.executable, "-m", "dagster", "job", "execute", "-m", "georag_assets.definitions", "-j", f"build_{corpus}"],
         env={
@@ -68,16 +78,18 @@ def first_answer(home: Home) -> str:
 
 
 @pytest.mark.slow
-def test_kill_9_at_any_moment_leaves_the_old_index_answering(declarations: Path, home: Home, tmp_path: Path) -> None:
+def test_kill_9_at_any_moment_leaves_the_old_index_answering(
+    declarations: Path, home: Home, dagster_home: Path
+) -> None:
     started = time.monotonic()
-    finish(start(CORPUS, declarations, home, tmp_path))
+    finish(start(CORPUS, declarations, home, dagster_home))
     whole = time.monotonic() - started
 
     moments = random.Random(1961)
     for number in range(KILLS):
         before = live_state(home, CORPUS)
         (declarations / CORPUS / "docs" / "weir.md").write_text(f"The weir, state {number}.\n", encoding="utf-8")
-        run = start(CORPUS, declarations, home, tmp_path)
+        run = start(CORPUS, declarations, home, dagster_home)
         # Each kill in a part of the run of its own; the first seconds are imports, where nothing can go wrong yet.
         until = time.monotonic() + whole * (0.35 + 0.6 * (number + moments.random()) / KILLS)
         while time.monotonic() < until:
@@ -95,7 +107,7 @@ def test_kill_9_at_any_moment_leaves_the_old_index_answering(declarations: Path,
             assert opened.manifest.build == after.build
         assert first_answer(home) == "docs/quarry.md"
 
-    finish(start(CORPUS, declarations, home, tmp_path))
+    finish(start(CORPUS, declarations, home, dagster_home))
     live = live_state(home, CORPUS)
     assert live is not None
     assert live.corpus_version == newest_version(home, CORPUS)
@@ -104,9 +116,9 @@ def test_kill_9_at_any_moment_leaves_the_old_index_answering(declarations: Path,
 
 
 @pytest.mark.slow
-def test_two_runs_on_one_corpus_and_one_on_another(declarations: Path, home: Home, tmp_path: Path) -> None:
-    runs = [start(CORPUS, declarations, home, tmp_path) for _ in range(2)]
-    other = start("other_notes", declarations, home, tmp_path)
+def test_two_runs_on_one_corpus_and_one_on_another(declarations: Path, home: Home, dagster_home: Path) -> None:
+    runs = [start(CORPUS, declarations, home, dagster_home) for _ in range(2)]
+    other = start("other_notes", declarations, home, dagster_home)
     outputs = [run.communicate(timeout=240)[0] for run in runs]
     finish(other)
 
