@@ -178,10 +178,11 @@ def _nearest(
 
     # The sphere chose the edges; the ellipsoid says which of them are nearest, and then where on them.
     near = near[np.argsort(metres(near, where[near]), kind="stable")[:_FINALISTS]]
-    low, high = np.zeros(len(near)), np.ones(len(near))
+    low, high, twice = np.zeros(len(near)), np.ones(len(near)), np.tile(near, 2)
     for _ in range(_THIRDS):
         left, right = low + (high - low) / 3, high - (high - low) / 3
-        nearer = metres(near, left) <= metres(near, right)
+        both = metres(twice, np.concatenate([left, right]))
+        nearer = both[: len(near)] <= both[len(near) :]
         high = np.where(nearer, right, high)
         low = np.where(nearer, low, left)
     rows = np.tile(near, 3)
