@@ -279,3 +279,21 @@ def test_points_to_points_in_one_call():
     metres = distances_m(Point(0, 0), geometries)
     assert metres[0] == pytest.approx(110574.4, abs=0.1)
     assert math.isnan(metres[2])
+
+
+@settings(max_examples=60, deadline=None)
+@given(shapes(), st.lists(shapes(), min_size=1, max_size=8), st.floats(100, 2e6))
+def test_a_radius_around_a_shape_is_what_its_distance_says(shape, found, radius):
+    region = Region.from_shape(shape, radius_m=radius)
+    geometries = stored(found)
+    metres = region.distance_m(geometries)
+    got = region.covers_any(geometries)
+    clear = np.abs(metres - radius) > 1
+    assert (got == (metres <= radius))[clear].all()
+    loose = np.zeros(len(geometries), dtype=bool)
+    for extent in region.boxes():
+        loose |= extent_meets(extent, bounds_of(geometries))
+    assert (loose | ~got).all()
+    # Distance is the same from either side.
+    back = [geodesic_m(geometry, region.shape) for geometry in geometries]
+    assert metres == pytest.approx(back, rel=1e-4, abs=1)
