@@ -42,11 +42,21 @@ _REASONS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """What the chunks of a document must add up to."""
+
+    length: int
+    text: str  # sha256
+    literals: int
+    shapes: str  # sha256 over place, kind and shape of each literal
+
+
 @dataclass(slots=True)
 class _Work:
     """What one run found on its way; the rows themselves are streamed."""
 
-    chunked: int = 0
+    expected: dict[str, _Expected] = field(default_factory=dict)
     chunks: int = 0
     quarantined: list[dict[str, str]] = field(default_factory=list)
     seconds: float = 0.0
@@ -84,7 +94,7 @@ def chunk_corpus(home: Home, declaration: CorpusDeclaration, *, tokenizer: Token
     _replace_quarantine(home, corpus, work.quarantined)
     written = perf_counter()
 
-    faults = _verify(home, corpus, version, changed, len(wanted), {row["doc_id"] for row in work.quarantined})
+    faults = _verify(home, corpus, work.expected, len(wanted))
     _mark(home, corpus, faults)
     light = tables.read(corpus, CHUNKS, columns=["doc_id", "start", "end", "token_count", "flags", "content_sha256"])
     numbers, checks = check_chunks(light, wanted, work.quarantined, faults, tokenizer.max_tokens, declaration)
@@ -98,7 +108,7 @@ def chunk_corpus(home: Home, declaration: CorpusDeclaration, *, tokenizer: Token
             "reused": light.num_rows - work.chunks,
             "removed": sum(count for doc_id, (_, _, count) in before.items() if doc_id not in wanted),
             "quarantined": len(work.quarantined),
-            "documents": work.chunked,
+            "documents": len(work.expected),
         },
         {"compare": compared - started, "chunk": work.seconds, "write": written - compared, "check": checked - written},
         checks,
@@ -162,9 +172,9 @@ def _rows(
             tokenizer=tokenizer,
             literals=literals,
         )
+        work.expected[document.doc_id] = _expected(document.text, literals)
         rows += [_row(chunk, document, code) for chunk in chunks]
         characters += len(document.text)
-        work.chunked += 1
         work.chunks += len(chunks)
         work.seconds += perf_counter() - started
         if len(rows) >= _ROWS or characters >= _CHARACTERS:
@@ -186,7 +196,7 @@ def _row(chunk: Chunk, document: Document, code: str) -> dict[str, Any]:
         "unit": chunk.unit,
         "context": chunk.context,
         "embedded_text": chunk.embedded_text,
-        "embedded_sha256": hashlib.sha256(chunk.embedded_text.encode("utf-8", "surrogatepass")).hexdigest(),
+        "embedded_sha256": _sha256(chunk.embedded_text),
         "token_count": chunk.token_count,
         "flags": list(chunk.flags),
         "feature_ids": list(chunk.feature_ids),
@@ -231,66 +241,103 @@ def _replace_quarantine(home: Home, corpus: str, rows: list[dict[str, str]]) -> 
         home.tables.replace_rows(corpus, QUARANTINE, key="stage", removed=[STAGE] if before else [], added=added)
 
 
-def _verify(
-    home: Home, corpus: str, version: str, changed: set[str], total: int, quarantined: set[str]
-) -> dict[str, dict[str, str]]:
-    """Compare what was written with the documents it came from; faults by check and document.
+def _expected(text: str, literals: Sequence[GeometryLiteral]) -> _Expected:
+    shapes = hashlib.sha256()
+    for literal in literals:
+        shapes.update(_shape_key(literal.start, literal.end, literal.kind, _wkt(literal)))
+    return _Expected(len(text), _sha256(text), len(literals), shapes.hexdigest())
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the chunks of a document have added up to so far, taken in the order of their places."""
+
+    expected: _Expected
+    position: int = 0
+    text: Any = field(default_factory=hashlib.sha256)
+    found: int = 0
+    found_shapes: Any = field(default_factory=hashlib.sha256)
+    stored: int = 0
+    stored_shapes: Any = field(default_factory=hashlib.sha256)
+    waiting: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    whole: bool = False
+
+    def take(self, row: Mapping[str, Any]) -> None:
+        """Add a row, and those that waited for it; files of a table may be read in any order."""
+        self.waiting[row["start"]] = row
+        while (following := self.waiting.pop(self.position, None)) is not None:
+            self._add(following)
+
+    def _add(self, row: Mapping[str, Any]) -> None:
+        text, start = row["text"], row["start"]
+        self.text.update(text.encode("utf-8", "surrogatepass"))
+        self.position = row["end"]
+        for item in json.loads(row["literals_json"]):
+            self.stored += 1
+            self.stored_shapes.update(_shape_key(item["start"], item["end"], item["kind"], item["wkt"]))
+        self.whole = start == 0 and _sha256(text) == self.expected.text
+        for literal in () if self.whole else scan(text):
+            self.found += 1
+            key = _shape_key(literal.start + start, literal.end + start, literal.kind, _wkt(literal))
+            self.found_shapes.update(key)
+
+    def cover_fault(self) -> str | None:
+        """Return how the chunks fail to follow each other and cover their document, or None."""
+        if self.waiting:
+            return f"no chunk begins at {self.position}, where one was next"
+        if self.position != self.expected.length:
+            return f"the chunks end at {self.position} of {self.expected.length}"
+        return None if self.text.hexdigest() == self.expected.text else "a chunk is not its slice of the document"
+
+    def geometry_fault(self) -> str | None:
+        """Return how the geometries in the chunks differ from those of their document, or None."""
+        expected = self.expected
+        counts = [("records", self.stored, self.stored_shapes.hexdigest())]
+        if not self.whole:
+            counts.append(("own texts", self.found, self.found_shapes.hexdigest()))
+        for name, count, shapes in counts:
+            if count != expected.literals:
+                return f"the document has {expected.literals} geometries and the chunks' {name} have {count}"
+            if shapes != expected.shapes:
+                return f"the geometries in the chunks' {name} are not those of the document"
+        return None
+
+
+def _verify(home: Home, corpus: str, expected: Mapping[str, _Expected], total: int) -> dict[str, dict[str, str]]:
+    """Compare what was written, read back as a stream, with the documents it came from; faults by check and document.
 
     Rows of documents that did not change were verified when they were written; a fault is kept with them (`_mark`).
     """
     faults: dict[str, dict[str, str]] = {"geometry": {}, "cover": {}}
-    looked_at = changed - quarantined
-    if not looked_at:
+    if not expected:
         return faults
+    seen = {doc_id: _Seen(sums) for doc_id, sums in expected.items()}
     columns = ["doc_id", "start", "end", "text", "literals_json"]
-    written: dict[str, list[dict[str, Any]]] = {}
-    few = len(looked_at) <= min(_FEW, max(1, total // 4))
-    where = ("doc_id", sorted(looked_at)) if few else None
-    for row in home.tables.read(corpus, CHUNKS, columns=columns, where=where).to_pylist():
-        if row["doc_id"] in looked_at:
-            written.setdefault(row["doc_id"], []).append(row)
-    for document in _changed_documents(home, corpus, version, looked_at, total):
-        rows = sorted(written.pop(document.doc_id, []), key=lambda row: int(row["start"]))
-        if fault := cover_fault(document.text, rows):
-            faults["cover"][document.doc_id] = fault
-        if fault := geometry_fault(document.text, rows):
-            faults["geometry"][document.doc_id] = fault
+    few = len(expected) <= min(_FEW, max(1, total // 4))
+    where = ("doc_id", sorted(expected)) if few else None
+    for batch in home.tables.batches(corpus, CHUNKS, columns=columns, where=where):
+        for begin in range(0, batch.num_rows, _ROWS):
+            for row in batch.slice(begin, _ROWS).to_pylist():
+                if row["doc_id"] in seen:
+                    seen[row["doc_id"]].take(row)
+    for doc_id, sums in seen.items():
+        if fault := sums.cover_fault():
+            faults["cover"][doc_id] = fault
+        if fault := sums.geometry_fault():
+            faults["geometry"][doc_id] = fault
     return faults
 
 
-def cover_fault(text: str, rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return how the chunks of a document fail to follow each other and cover it, or None."""
-    position = 0
-    for row in rows:
-        if row["start"] != position:
-            return f"a chunk begins at {row['start']} where {position} was next"
-        if row["text"] != text[row["start"] : row["end"]]:
-            return f"the chunk at {row['start']} is not its slice of the document"
-        position = row["end"]
-    return None if position == len(text) else f"the chunks end at {position} of {len(text)}"
+def _shape_key(start: int, end: int, kind: str, wkt: str | None) -> bytes:
+    return f"{start}\x1f{end}\x1f{kind}\x1f{wkt}\x1e".encode()
 
 
-def geometry_fault(text: str, rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return how the geometries in the chunks' own texts differ from those of the document, or None."""
-    expected = [_shape_key(literal, 0) for literal in scan(text)]
-    alone = len(rows) == 1 and rows[0]["text"] == text
-    found = expected if alone else [_shape_key(literal, row["start"]) for row in rows for literal in scan(row["text"])]
-    stored = [
-        (item["start"], item["end"], item["kind"], item["wkt"])
-        for row in rows
-        for item in json.loads(row["literals_json"])
-    ]
-    for name, others in (("the chunks' own texts", found), ("the chunks' records", stored)):
-        if others != expected:
-            at = next((one[0] for one, other in zip(expected, others, strict=False) if one != other), None)
-            where = f", first at {at}" if at is not None else ""
-            return f"the document has {len(expected)} geometries and {name} have {len(others)}{where}"
-    return None
+def _wkt(literal: GeometryLiteral) -> str | None:
+    return None if literal.geometry is None else str(literal.geometry.wkt)
 
 
-def _shape_key(literal: GeometryLiteral, offset: int) -> tuple[int, int, str, str | None]:
-    wkt = None if literal.geometry is None else literal.geometry.wkt
-    return (literal.start + offset, literal.end + offset, literal.kind, wkt)
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _mark(home: Home, corpus: str, faults: Mapping[str, Mapping[str, str]]) -> None:
