@@ -29,6 +29,7 @@ from georag_assets.settings import Settings
 
 CACHE = Path(__file__).parent / "cache"
 LONGEST = 300
+WIDEST = 5.0
 _BREAK = re.compile(r"(?<=[.!?;:])\s+|\n+|\s\|\s")
 _WORDS = re.compile(r"[^\W\d_]{3,}")
 
@@ -110,7 +111,7 @@ def _box(bounds: list[float] | None) -> tuple[float, float, float, float]:
 
 
 def placed(points: Sentences, *, correlated: bool, seed: int = 0) -> NDArray[np.float64]:
-    """Return an extent for every sentence: the given ones, and assigned ones where the set gives none.
+    """Return an extent for every sentence: the given ones, assigned ones where the set gives none or a wide one.
 
     Correlated: a sentence lies where its meaning's two main directions point, with a little scatter. Otherwise every
     sentence, given or not, lies where chance puts it. Sizes span a point to some degrees, as real footprints do.
@@ -131,7 +132,9 @@ def placed(points: Sentences, *, correlated: bool, seed: int = 0) -> NDArray[np.
     assigned = np.column_stack([west, np.clip(lat - half, -90, 90), west + 2 * half, np.clip(lat + half, -90, 90)])
     if not correlated:
         return assigned
-    return np.where(np.isfinite(points.given[:, :1]), points.given, assigned)
+    # A catalogue's maps of the world meet every region: with them no region could hold as little as 0.1 %.
+    size = np.maximum(points.given[:, 2] - points.given[:, 0], points.given[:, 3] - points.given[:, 1])
+    return np.where((size < WIDEST)[:, None], points.given, assigned)
 
 
 def point_ids(count: int) -> list[str]:

@@ -1,0 +1,136 @@
+"""A corpus of any number of chunks in the tables, as the stages before the index leave it, with made vectors.
+
+What belongs here: filling a home, and building it in a process whose memory is its own. What does not: the figures'
+goals (`build`). Vectors are made, because what is measured here has no use for their meaning.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import tempfile
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+import numpy as np
+import pyarrow as pa
+import shapely
+
+from georag_assets.corpus.models import CHUNKS, DOCUMENTS
+from georag_assets.corpus.versions import publish_version
+from georag_assets.frames.models import FRAMES
+from georag_assets.home import Home
+from georag_assets.index.builds import build_index
+from georag_assets.index.embedding import Advance, Embedder, ModelIdentity, Vectors
+from georag_assets.index.embedding_stage import embed_corpus
+from georag_assets.settings import Settings
+
+CORPUS: Any = SimpleNamespace(name="made", evaluation=None)
+CHUNKS_PER_DOCUMENT = 10
+DIMENSION = 384
+ROWS = 5_000
+
+
+class _Random:
+    def run(self, texts: Sequence[str], batch: int, advance: Advance) -> Vectors:
+        advance(len(texts))
+        seed = int(sha256(texts[0].encode()).hexdigest()[:8], 16)
+        return np.random.default_rng(seed).standard_normal((len(texts), DIMENSION), dtype=np.float32)
+
+
+def _embedder() -> Embedder:
+    identity = ModelIdentity("made", sha256(b"made").hexdigest(), ("Random",), 256, DIMENSION, "torch", "f32")
+    return Embedder(identity, _Random)
+
+
+def _text(number: int) -> str:
+    return f"Passage {number} tells of a river, its valley and the towns along it, as a survey found them. " * 8
+
+
+def _rows(count: int) -> Iterator[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
+    random = np.random.default_rng(0)
+    for start in range(0, count, ROWS):
+        chunks, frames = [], []
+        for number in range(start, min(start + ROWS, count)):
+            text, west, south = _text(number), random.uniform(-180, 178), random.uniform(-85, 85)
+            document = f"document-{number // CHUNKS_PER_DOCUMENT}"
+            same = {
+                "chunk_id": str(uuid5(NAMESPACE_URL, f"made-{number}")),
+                "doc_id": document,
+                "content_sha256": sha256(document.encode()).hexdigest(),
+                "code_version": "made-1",
+            }
+            chunks.append(
+                {
+                    **same,
+                    "start": 0,
+                    "end": len(text),
+                    "text": text,
+                    "unit": "section",
+                    "context": "",
+                    "embedded_text": text,
+                    "embedded_sha256": sha256(text.encode()).hexdigest(),
+                    "token_count": 200,
+                }
+            )
+            edges = {"west": west, "south": south, "east": west + 0.5, "north": south + 0.5}
+            wkb = shapely.to_wkb(shapely.box(*edges.values()))
+            frames.append({**same, "epsg": 4326, "confidence": 0.9, "grade": "measured", "geometry_wkb": wkb, **edges})
+        yield chunks, frames
+
+
+def _batch(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{name: row.get(name) for name in schema.names} for row in rows], schema=schema)
+
+
+def fill(home: Home, count: int) -> None:
+    """Write documents, chunks, frames and embeddings of `count` chunks and publish their version."""
+    documents = [
+        {
+            "doc_id": f"document-{number}",
+            "text": "",
+            "title": f"Document {number}",
+            "source": f"made#{number}",
+            "content_sha256": sha256(f"document-{number}".encode()).hexdigest(),
+            "fields_json": "{}",
+        }
+        for number in range(-(-count // CHUNKS_PER_DOCUMENT))
+    ]
+    replace = home.tables.replace_rows
+    replace(CORPUS.name, DOCUMENTS, key="doc_id", removed=[], added=[_batch(documents, DOCUMENTS.schema)])
+    parts = list(enumerate((CHUNKS, FRAMES)))
+    for part, spec in parts:
+        added = (_batch(rows[part], spec.schema) for rows in _rows(count))
+        replace(CORPUS.name, spec, key="doc_id", removed=[], added=added)
+    publish_version(home, CORPUS)
+    embed_corpus(home, CORPUS, _embedder())
+
+
+def _filled(folder: Path, count: int) -> None:
+    fill(Home(Settings(home=folder)), count)
+
+
+def _built(folder: Path, count: int, answers: multiprocessing.Queue[dict[str, float]]) -> None:
+    report = build_index(Home(Settings(home=folder)), CORPUS, embedder=_embedder())
+    assert not report.blocked, [check for check in report.checks if not check.passed]
+    own, child = (resource.getrusage(who).ru_maxrss / 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    answers.put({"own_mib": own, "child_mib": child, "seconds": sum(report.seconds.values())})
+
+
+def peak_memory(count: int) -> dict[str, float]:
+    """Return peak resident MiB of the process that builds `count` chunks and of its writer, checks included."""
+    context = multiprocessing.get_context("spawn")
+    answers: multiprocessing.Queue[dict[str, float]] = context.Queue()
+    with tempfile.TemporaryDirectory(prefix="georag-benchmark-") as name:
+        folder = Path(name)
+        for target, arguments in ((_filled, (folder, count)), (_built, (folder, count, answers))):
+            process = context.Process(target=target, args=arguments)
+            process.start()
+            process.join()
+            if process.exitcode:
+                raise SystemExit(f"{target.__name__} of {count} chunks failed with {process.exitcode}")
+        return answers.get()
