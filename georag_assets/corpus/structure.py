@@ -132,6 +132,7 @@ class _Lines:
         self.table: list[tuple[int, int, str]] = []
         self.list_start = -1
         self.lead = ""
+        self.overline: tuple[int, int, str] = (-1, -1, "")  # start, end and mark of the last line of punctuation
 
     def read(self, text: str) -> None:
         position = 0
@@ -162,7 +163,12 @@ class _Lines:
         if (heading := _MARKDOWN_HEADING.match(line)) and not (line[0] == "=" and line.rstrip("=") == ""):
             self._heading(start, len(heading[1]), heading[2].strip(" #="))
         elif self._underlines(line):
-            self._heading(self.previous[0], self._level(line[0]), self.previous[1].strip())
+            title_start = self.previous[0]
+            self.structure.breaks.pop(title_start, None)
+            overlined = self.overline[1] == title_start and self.overline[2] == line[0]
+            self._heading(
+                self.overline[0] if overlined else title_start, self._level(line[0]), self.previous[1].strip()
+            )
         elif _ITEM.match(line):
             if self.list_start < 0:
                 self.list_start = start
@@ -172,6 +178,8 @@ class _Lines:
         else:
             if self.after_blank and not line[0].isspace():
                 self._end_list(start)
+            if _UNDERLINE.match(line):
+                self.overline = (start, end, line[0])
             self._cut(start, PARAGRAPH if self.after_blank else CLAUSE)
             self.after_heading = False
 
@@ -248,7 +256,7 @@ class _Lines:
         self.structure.tables.append((start, end, words[:_LONGEST_HEADER]))
 
 
-_LONG = re.compile(r"(?P<rule>[-=_~*.+])(?P=rule){3,}|\|(?:[^\S\n]*\|){2,}|[^\S\n]{2,}")
+_LONG = re.compile(r"(?P<rule>[^\w\s|]|_)(?P=rule){3,}|\|(?:[^\S\n]*\|){2,}|[^\S\n]{2,}")
 
 
 def squeeze(line: str) -> str:

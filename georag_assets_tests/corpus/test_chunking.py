@@ -93,6 +93,16 @@ def test_a_heading_is_never_parted_from_what_it_heads() -> None:
     assert chunks[1].context == "Alpha"
 
 
+def test_headings_of_every_markup_are_paths() -> None:
+    restructured = "=====\nAlpha\n=====\n\nWords.\n\nBeta\n----\n\nMore words here.\n"
+    asciidoc = "= Alpha\n\nWords.\n\n== Beta\n\nMore words here.\n\n[source]\n----\n# no heading\n----\n"
+    for text in (restructured, asciidoc):
+        chunks = chunks_of(text, 200, "section")
+        assert_sound(text, chunks)
+        assert [chunk.context for chunk in chunks] == ["", "Alpha"]
+        assert "Beta" in chunks[1].text
+
+
 def test_abbreviations_and_ordinals_end_no_sentence() -> None:
     text = "Am 24. April nach Nr. 5 Abs. 2 gilt dies. Danach gilt es nicht. St. Helena, Calif. U.S. Maps apply."
     assert [chunk.text.strip() for chunk in chunks_of(text, 45)][:2] == [
