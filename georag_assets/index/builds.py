@@ -385,7 +385,7 @@ class OpenBuild:
         self.manifest = manifest
         self.columns = columns
         self._store = store
-        self._settings = PlanSettings(**manifest.settings["plan"])
+        self._planned = PlannedSearch(store, columns, PlanSettings(**manifest.settings["plan"]))
         self._let_go = weakref.finalize(self, let_go)
 
     def search(
@@ -396,7 +396,8 @@ class OpenBuild:
         plan: PlanSettings | None = None,
     ) -> SearchReport:
         """Search with the filter inside; `plan` replaces the build's own settings."""
-        return PlannedSearch(self._store, self.columns, plan or self._settings).search(query, where, limit)
+        planned = self._planned if plan is None else PlannedSearch(self._store, self.columns, plan)
+        return planned.search(query, where, limit)
 
     def payloads(self, ids: Sequence[str]) -> dict[str, Payload]:
         """Return payloads by chunk id; an unknown id is absent."""

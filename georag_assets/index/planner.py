@@ -21,7 +21,7 @@ from georag_assets.errors import QueryError
 from georag_assets.index.columns import Columns, Selection
 from georag_assets.index.filter import Condition, Ids, fields_of, is_broad, payload_condition
 from georag_assets.index.models import DenseQuery, Hit, LexicalQuery, PlanSettings, SearchFilter, SearchReport
-from georag_assets.index.store import Effort, IndexCoverage, Payload, Query, Store, StoreInfo
+from georag_assets.index.store import Effort, IndexCoverage, Payload, Query, Store, StoreInfo, check_vector
 
 # Share of points over which four ranges are cheaper than size classes.
 RANGES_ABOVE = 0.005
@@ -52,10 +52,11 @@ class PlannedSearch:
         self.store = store
         self.columns = columns
         self.settings = settings or PlanSettings()
+        self._last: tuple[SearchFilter, Selection, dict[str, Condition]] | None = None
 
     def compile(self, query: Query, where: SearchFilter) -> CompiledSearch:
         """Decide how a query is answered, without asking the store."""
-        selection = self.columns.select(where)
+        selection = self._selection(where)
         survivors = len(selection.rows)
         form = self._payload_form(where, survivors)
         if not survivors:
@@ -82,7 +83,8 @@ class PlannedSearch:
         """
         if limit < 1:
             raise QueryError("nothing was asked for", expected="limit >= 1", found=str(limit))
-        _check(query, self.store.dimension)
+        if isinstance(query, DenseQuery):
+            check_vector(query.vector, self.store.dimension)
         compiled = self.compile(query, where)
         if compiled.plan == "empty":
             return SearchReport((), 0, "empty", form=compiled.form)
@@ -100,9 +102,24 @@ class PlannedSearch:
         tight = survivors <= RANGES_ABOVE * self.columns.count and not is_broad(where.region.boxes())
         return "classes" if tight else "ranges"
 
+    def _selection(self, where: SearchFilter) -> Selection:
+        """Return the survivors; the arms of one search ask with the same filter, one after the other."""
+        last = self._last
+        if last is None or last[0] is not where:
+            self._last = last = (where, self.columns.select(where), {})
+        return last[1]
+
+    def _ids_of(self, selection: Selection) -> Condition:
+        last = self._last
+        if last is None or last[1] is not selection:
+            return Ids(self.columns.ids_of(selection.rows))
+        if "ids" not in last[2]:
+            last[2]["ids"] = Ids(self.columns.ids_of(selection.rows))
+        return last[2]["ids"]
+
     def _by_ids(self, selection: Selection) -> CompiledSearch:
         everything = len(selection.rows) == self.columns.count
-        condition = None if everything else Ids(self.columns.ids_of(selection.rows))
+        condition = None if everything else self._ids_of(selection)
         form = "none" if everything else "ids"
         return CompiledSearch("exact_filter" if everything else "exact_ids", form, condition, Effort(), selection)
 
@@ -130,16 +147,6 @@ class PlannedSearch:
         rows = self.columns.rows_of([hit.chunk_id for hit in hits])
         passed = np.isin(rows, selection.rows, assume_unique=False)
         return [hit for hit, keep in zip(hits, passed.tolist(), strict=True) if keep]
-
-
-def _check(query: Query, dimension: int) -> None:
-    if isinstance(query, LexicalQuery):
-        return
-    vector = np.asarray(query.vector)
-    if vector.shape != (dimension,):
-        raise QueryError("the query vector has the wrong shape", expected=f"({dimension},)", found=str(vector.shape))
-    if not np.isfinite(vector).all() or not np.any(vector):
-        raise QueryError("the query vector is not finite or all zero", expected="finite, norm > 0")
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,7 +213,7 @@ def _embedded(retriever: Retriever, texts: Sequence[str]) -> Vectors:
 
 
 def _documents(found: Found, settings: RankingSettings, owner: Mapping[str, str]) -> list[str]:
-    return list(dict.fromkeys(owner[candidate.chunk_id] for candidate in found.ranked(settings)))
+    return list(dict.fromkeys(owner[chunk_id] for chunk_id in found.ordered(settings)))
 
 
 def _measured(query: LabelledQuery, order: Sequence[str], k: int) -> tuple[float, float, float]:

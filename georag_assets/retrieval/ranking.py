@@ -58,14 +58,14 @@ def fuse(arms: Mapping[str, Sequence[Hit]], settings: RankingSettings) -> dict[s
     return fused
 
 
-def rank(
+def order(
     arms: Mapping[str, Sequence[Hit]],
     spatial: Mapping[str, Spatial],
     settings: RankingSettings,
     *,
     radius: bool,
-) -> list[Scored]:
-    """Order candidates by score, then by chunk id.
+) -> list[tuple[str, float]]:
+    """Return (chunk id, score) by score, then by chunk id.
 
     Parameters
     ----------
@@ -76,31 +76,42 @@ def rank(
     radius
         Whether the region is a radius: then nearness counts, else the fit of the extent.
     """
+    scored: list[tuple[str, float]] = []
+    for chunk_id, text in fuse(arms, settings).items():
+        lies = spatial.get(chunk_id)
+        if lies is None:
+            score = text
+        elif radius and lies.distance_m is not None:
+            near = proximity(lies.distance_m, settings.half_life_m)
+            score = (1 - settings.proximity) * text + settings.proximity * near
+        elif not radius and lies.fit is not None:
+            score = (1 - settings.fit) * text + settings.fit * lies.fit
+        else:
+            score = text
+        scored.append((chunk_id, round(score, 6)))
+    scored.sort(key=lambda one: (-one[1], one[0]))
+    return scored
+
+
+def rank(
+    arms: Mapping[str, Sequence[Hit]],
+    spatial: Mapping[str, Spatial],
+    settings: RankingSettings,
+    *,
+    radius: bool,
+) -> list[Scored]:
+    """Return candidates in `order`, each with every component of its score."""
     scores: dict[str, dict[str, float]] = {}
     ranks: dict[str, dict[str, int]] = {}
     for arm, hits in arms.items():
         for position, hit in enumerate(hits, start=1):
             scores.setdefault(hit.chunk_id, {})[arm] = hit.score
             ranks.setdefault(hit.chunk_id, {})[arm] = position
-    scored = []
-    for chunk_id, text in fuse(arms, settings).items():
+    fused = fuse(arms, settings)
+    ranked = []
+    for chunk_id, score in order(arms, spatial, settings, radius=radius):
         lies = spatial.get(chunk_id, Spatial())
         near = None if lies.distance_m is None or not radius else proximity(lies.distance_m, settings.half_life_m)
-        score = text
-        if near is not None:
-            score = (1 - settings.proximity) * text + settings.proximity * near
-        elif lies.fit is not None and not radius:
-            score = (1 - settings.fit) * text + settings.fit * lies.fit
-        scored.append(
-            Scored(
-                chunk_id,
-                round(score, 6),
-                round(text, 6),
-                scores[chunk_id],
-                ranks[chunk_id],
-                lies.fit,
-                lies.distance_m,
-                near,
-            )
-        )
-    return sorted(scored, key=lambda candidate: (-candidate.score, candidate.chunk_id))
+        text = round(fused[chunk_id], 6)
+        ranked.append(Scored(chunk_id, score, text, scores[chunk_id], ranks[chunk_id], lies.fit, lies.distance_m, near))
+    return ranked

@@ -25,7 +25,7 @@ from georag_assets.index.models import DenseQuery, Hit, LexicalQuery, SearchFilt
 from georag_assets.retrieval.evidence import Answer, CorpusUsed, Evidence, RegionUsed
 from georag_assets.retrieval.folding import Foldable, fold
 from georag_assets.retrieval.question import Question, place_phrase, without_place
-from georag_assets.retrieval.ranking import Scored, Spatial, rank
+from georag_assets.retrieval.ranking import Scored, Spatial, order, rank
 from georag_assets.retrieval.settings import RADIUS_M, RankingSettings
 from georag_assets.retrieval.staleness import staleness_of
 
@@ -49,6 +49,10 @@ class Found:
     def ranked(self, settings: RankingSettings) -> list[Scored]:
         """Return the candidates in the order that these settings give."""
         return rank(self.arms, self.spatial, settings, radius=self.radius)
+
+    def ordered(self, settings: RankingSettings) -> list[str]:
+        """Return the candidates' ids in that order, without the components."""
+        return [chunk_id for chunk_id, _ in order(self.arms, self.spatial, settings, radius=self.radius)]
 
 
 @dataclass(frozen=True, slots=True)
