@@ -124,7 +124,7 @@ def write_corpus(
     """Write documents, chunks and frames of `count` made passages (the last `unlocated` without geometry)."""
     random = np.random.default_rng(seed)
     texts = [f"{' '.join(random.choice(WORDS, 6))} number {row} of {seed}" for row in range(count)]
-    doc_ids = write_chunks(home, texts, corpus=corpus)
+    doc_ids = [f"doc-{sha(text)[:8]}" for text in texts]
     documents, frames = [], []
     for row, (text, doc_id) in enumerate(zip(texts, doc_ids, strict=True)):
         shape = None
@@ -172,6 +172,8 @@ def write_corpus(
         )
     for spec, key, rows in ((DOCUMENTS, "doc_id", documents), (FRAMES, "chunk_id", frames)):
         home.tables.replace_rows(corpus, spec, key=key, removed=[], added=pa.Table.from_pylist(rows, spec.schema))
+    # Last: a test that kills this leaves documents without chunks, never chunks without their document.
+    write_chunks(home, texts, corpus=corpus)
     return texts
 
 
