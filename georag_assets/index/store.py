@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from georag_assets.errors import QueryError
 from georag_assets.index.filter import Condition
 from georag_assets.index.models import DenseQuery, Hit, LexicalQuery
 
@@ -44,6 +45,16 @@ class StoreInfo:
     points: int
     indexed_vectors: int
     segments: int
+
+
+def check_vector(vector: NDArray[np.float32], dimension: int) -> NDArray[np.float32]:
+    """Return a query vector as float32; raise `QueryError` where the engine would answer nonsense."""
+    array = np.asarray(vector, dtype=np.float32)
+    if array.shape != (dimension,):
+        raise QueryError("the query vector has the wrong shape", expected=f"({dimension},)", found=str(array.shape))
+    if not np.isfinite(array).all() or not np.any(array):
+        raise QueryError("the query vector is not finite or all zero", expected="finite, norm > 0")
+    return array
 
 
 class Store(Protocol):
