@@ -117,11 +117,13 @@ def build_index(home: Home, declaration: Declared, *, embedder: Embedder | None 
     if kept is not None:
         manifest = replace(kept.with_checks(*upstream), needs_evaluation=evaluated)
         manifests.write(folders.build_folder(home, corpus, manifest.build), manifest)
-        return _report(manifest, reused=True, seconds={"verify": time.perf_counter() - started})
-    manifest = _make(home, plan, upstream, evaluated)
+    else:
+        manifest = _make(home, plan, upstream, evaluated)
+    # Also for a kept one: the run that made it may have died before its tags.
     for spec in (CHUNKS, FRAMES, EMBEDDINGS):
         home.tables.tag(corpus, spec, f"build-{manifest.build}", manifest.snapshots[spec.name])
-    return _report(manifest, reused=False, seconds=manifest.seconds)
+    seconds = {**manifest.seconds} if kept is None else {"verify": time.perf_counter() - started}
+    return _report(manifest, reused=kept is not None, seconds=seconds)
 
 
 def record_check(home: Home, corpus: str, build: str, *checks: CheckResult) -> Manifest:
