@@ -210,8 +210,15 @@ def shape_of(location: Any) -> shapely.Geometry | None:
     return Point(location["lon"], location["lat"])
 
 
-def small_of(points: list[dict[str, Any]], folder: Path) -> Small:
-    return write_small(folder, [shape_of(one["loc"]) for one in points], numbers=[one["id"] for one in points])
+@pytest.fixture(scope="module")
+def islands(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Small]:
+    """The points that cases d01 to d04 share."""
+    points = case("d01")["input"]["points"]
+    assert all(case(name)["input"]["points"] == points for name in ("d02", "d03", "d04"))
+    geometries = [shape_of(one["loc"]) for one in points]
+    small = write_small(tmp_path_factory.mktemp("islands"), geometries, numbers=[one["id"] for one in points])
+    yield small
+    small.store.close()
 
 
 def both_ways(small: Small, region: Region) -> list[int]:
@@ -222,30 +229,28 @@ def both_ways(small: Small, region: Region) -> list[int]:
     return by_ids
 
 
-def test_d01_a_box_across_the_antimeridian_includes_its_edges(case: Case, tmp_path: Path) -> None:
+def test_d01_a_box_across_the_antimeridian_includes_its_edges(case: Case, islands: Small) -> None:
     given_, expected = case("d01")["input"], case("d01")["expected"]
-    small = small_of(given_["points"], tmp_path)
-    assert both_ways(small, Region.from_bbox(**given_["bbox"])) == sorted(expected["ids"])
+    assert both_ways(islands, Region.from_bbox(**given_["bbox"])) == sorted(expected["ids"])
 
 
-def test_d02_a_radius_sees_the_other_side_of_the_antimeridian(case: Case, tmp_path: Path) -> None:
+def test_d02_a_radius_sees_the_other_side_of_the_antimeridian(case: Case, islands: Small) -> None:
     given_, expected = case("d02")["input"], case("d02")["expected"]
-    small = small_of(given_["points"], tmp_path)
     region = Region.from_point(given_["centre"]["lon"], given_["centre"]["lat"], given_["radius_m"])
-    assert both_ways(small, region) == expected["ids"]
+    assert both_ways(islands, region) == expected["ids"]
 
 
-def test_d03_a_ring_with_wrapped_longitudes_is_not_its_complement(case: Case, tmp_path: Path) -> None:
+def test_d03_a_ring_with_wrapped_longitudes_is_not_its_complement(case: Case, islands: Small) -> None:
     given_, expected = case("d03")["input"], case("d03")["expected"]
-    found = both_ways(small_of(given_["points"], tmp_path), Region.from_ring(given_["polygon"]))
+    found = both_ways(islands, Region.from_ring(given_["polygon"]))
     assert set(expected["ids_min"]) <= set(found)
     assert set(expected["ids_never"]).isdisjoint(found)
 
 
-def test_d04_an_open_ring_is_closed_before_the_store(case: Case, tmp_path: Path) -> None:
+def test_d04_an_open_ring_is_closed_before_the_store(case: Case, islands: Small) -> None:
     given_, expected = case("d04")["input"], case("d04")["expected"]
     region = Region.from_ring(given_["polygon"])
-    assert both_ways(small_of(given_["points"], tmp_path), region) == expected["if_closed_ids"]
+    assert both_ways(islands, region) == expected["if_closed_ids"]
     assert "closed_ring" in region.flags
 
 
