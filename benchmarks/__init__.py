@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m benchmarks.NAME [--json] [--quick]`, one contract for all (`report`)."""
