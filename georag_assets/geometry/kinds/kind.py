@@ -25,7 +25,10 @@ class LiteralKind(Protocol):
     registry took. It must run in time linear in its part of the text, whatever is in it.
     """
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The kind's name, as literals carry it."""
+        ...
 
     def find(self, text: str, start: int, end: int) -> Iterator[GeometryLiteral]:
         """Yield the literals of this kind in `text[start:end]`, with offsets into `text`."""
