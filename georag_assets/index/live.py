@@ -148,6 +148,8 @@ def rollback(home: Home, corpus: str, to: str | None = None, *, release: bool = 
     release
         Only end the hold: the live build stays until the next promotion.
     """
+    if live_state(home, corpus) is None:  # before the lock, whose file would be the first trace of such a corpus
+        raise PromotionError(f"nothing of corpus {corpus} is live", do="build it first")
     with exclusive(_lock(home, corpus)):
         before = live_state(home, corpus)
         if before is None:

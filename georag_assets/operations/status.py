@@ -137,7 +137,7 @@ def _built(home: Home) -> list[str]:
 
 def _indexed(home: Home) -> list[str]:
     folder = home.root / "corpora"
-    return sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    return sorted(path.name for path in folder.iterdir() if (path / "builds").is_dir()) if folder.is_dir() else []
 
 
 def _state(newest: str | None, live: bool, held: bool, lag: int | None) -> str:
