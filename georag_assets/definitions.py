@@ -23,7 +23,7 @@ OWN_DECLARATIONS = Path(georag_assets.defs.__file__).parent
 
 
 def build_defs(
-    resource_overrides: Mapping[str, object] | None = None, *, declarations: Path | None = None
+    resource_overrides: Mapping[str, object] | None = None, *, declarations: Path | str | None = None
 ) -> dg.Definitions:
     """Return fresh definitions, so that a test overrides a resource and patches nothing.
 
@@ -39,7 +39,7 @@ def build_defs(
     DeclarationError
         Lists every bad file at once; Dagster's own loader stops at the first.
     """
-    folder = declarations or Settings().declarations or OWN_DECLARATIONS
+    folder = Path(declarations or Settings().declarations or OWN_DECLARATIONS)
     declared = load_declarations(folder)
     if folder == OWN_DECLARATIONS:
         loaded = _own_definitions()
