@@ -92,6 +92,17 @@ def test_an_exact_threshold_that_is_off_is_a_fault(graph: Small) -> None:
         assert any("were not exact" in fault for fault in table.faults())
 
 
+def test_the_plan_settles_on_a_beam_that_reaches_the_floor_or_on_exact(graph: Small) -> None:
+    ids = graph.columns.ids_of(np.arange(graph.columns.count))
+    given = graph.store, graph.columns, graph.vectors, ids
+    assert recall.settle_plan(*given, PlanSettings()) == PlanSettings(), "under the limit there is nothing to settle"
+    narrow = PlanSettings(exact_limit=3_000, ids_limit=0, ef=16)
+    settled = recall.settle_plan(*given, narrow, per_level=5)
+    assert settled.ef > narrow.ef or settled.exact_limit == graph.columns.count
+    assert recall.measure(*given, settings=settled, per_level=5).faults() == []
+    assert recall.settle_plan(*given, narrow, per_level=3, floor=1.1).exact_limit == graph.columns.count
+
+
 def test_rows_of_vectors_may_come_in_any_order(graph: Small) -> None:
     order = np.random.default_rng(1).permutation(graph.columns.count)
     ids = [chunk_id(number) for number in order.tolist()]
