@@ -34,6 +34,7 @@ from georag_assets.index import checks as index_checks
 from georag_assets.index import files, folders
 from georag_assets.index import manifest as manifests
 from georag_assets.index.columns import Columns, ColumnsWriter
+from georag_assets.index.difference import REPLACED, Difference, difference
 from georag_assets.index.embedded import EmbeddedStore
 from georag_assets.index.embedding import Embedder
 from georag_assets.index.embedding_stage import (
@@ -44,7 +45,7 @@ from georag_assets.index.embedding_stage import (
     unfit_chunks,
     vector_reader,
 )
-from georag_assets.index.engine_writer import EngineConfig, EngineSummary, footprint_bytes, write_engine
+from georag_assets.index.engine_writer import EngineConfig, EngineSummary, Takeover, footprint_bytes, write_engine
 from georag_assets.index.lexical import LexicalEmbedder
 from georag_assets.index.live import live_build, missing_checks
 from georag_assets.index.manifest import Manifest
@@ -52,6 +53,7 @@ from georag_assets.index.models import DenseQuery, LexicalQuery, PlanSettings, S
 from georag_assets.index.payload import PAYLOAD
 from georag_assets.index.planner import PlannedSearch
 from georag_assets.index.points import geometry_batches, point_batches
+from georag_assets.index.recall import settle_plan
 from georag_assets.index.store import Payload
 from georag_assets.reports import CheckResult, StageReport
 from georag_assets.tables.measurements import latest_checks
@@ -263,12 +265,13 @@ def _fill(
     if not chunks.num_rows:
         raise IndexBuildError(f"corpus {plan.corpus} has no chunk to index", do="see its quarantine")
     look_up = vector_reader(home, plan.corpus, plan.vector_set)
+    other = difference(home, plan.corpus, plan.identity, plan.snapshots, unfit)
     lap("read")
-    summary = _write(home, plan, staging, look_up, unfit, chunks)
+    summary = _write(home, plan, staging, look_up, unfit, chunks, other)
     lap("write")
     ids = chunks["chunk_id"].to_pylist()
     vectors = look_up(chunks["embedded_sha256"].to_pylist())
-    results = _checked(staging, plan, ids, vectors)
+    search, results = _checked(staging, plan, ids, vectors)
     lap("check")
     rate = texts_per_second(home, plan.corpus, plan.vector_set)
     texts = len(pc.unique(chunks["embedded_sha256"]))
@@ -285,8 +288,11 @@ def _fill(
             "unfit": len(unfit),
             "indexed_vectors": summary.indexed_vectors,
             "segments": summary.segments,
+            REPLACED: other.replaced if other else 0,
         },
-        settings=plan.settings,
+        base=other.base.build if other else None,
+        # The plan as this build's sweep settled it; the identity is over the one asked for.
+        settings={**plan.settings, "plan": asdict(search)},
         snapshots=plan.snapshots,
         seconds={**seconds, **{f"engine_{step}": value for step, value in summary.seconds.items()}},
         footprint_bytes=footprint_bytes(summary.points, plan.engine),
@@ -304,9 +310,19 @@ def _write(
     look_up: Callable[[Sequence[str]], NDArray[np.float32]],
     unfit: frozenset[str],
     chunks: pa.Table,
+    other: Difference | None,
 ) -> EngineSummary:
-    """Stream the points to the engine's child process and, on their way, into the build's columns."""
+    """Stream the points to the engine's child process and, on their way, into the build's columns.
+
+    Where an earlier build is continued, only what is other streams.
+    """
     columns = ColumnsWriter(staging / COLUMNS)
+    takeover = None
+    if other is not None:
+        version = {"corpus_version": plan.corpus_version}
+        with Columns.open(other.folder / COLUMNS) as earlier:
+            columns.carry(earlier, other.gone, version)
+        takeover = Takeover(other.folder / ENGINE, other.gone, version)
     points = point_batches(
         home.tables,
         plan.corpus,
@@ -314,6 +330,7 @@ def _write(
         look_up,
         snapshots=plan.snapshots,
         only=(lambda chunk_id: chunk_id not in unfit) if unfit else None,
+        chunk_ids=sorted(other.written) if other else None,
     )
     summary = write_engine(
         staging / ENGINE,
@@ -322,24 +339,28 @@ def _write(
         expected_points=chunks.num_rows,
         # Text and context, about five bytes a token each, kept once in the payload.
         expected_payload_bytes=10 * int(pc.sum(chunks["token_count"]).as_py() or 0),
+        takeover=takeover,
     )
     columns.write_geometries(geometry_batches(home.tables, plan.corpus, snapshots=plan.snapshots))
     columns.finish()
     return summary
 
 
-def _checked(staging: Path, plan: _Plan, ids: Sequence[str], vectors: NDArray[np.float32]) -> tuple[CheckResult, ...]:
-    """Open the staged folder as a reader would and run every check on it."""
+def _checked(
+    staging: Path, plan: _Plan, ids: Sequence[str], vectors: NDArray[np.float32]
+) -> tuple[PlanSettings, tuple[CheckResult, ...]]:
+    """Open the staged folder as a reader would, settle how it is searched, and run every check on it."""
     files.reserve_for_opening(staging / ENGINE)
     store = EmbeddedStore.open(staging / ENGINE)
     try:
         with Columns.open(staging / COLUMNS) as columns:
             expected = dict(zip(ids, vectors, strict=True))
-            return (
-                index_checks.points_equal_chunks(store, columns, expected, plan.search),
+            search = settle_plan(store, columns, vectors, ids, plan.search)
+            return search, (
+                index_checks.points_equal_chunks(store, columns, expected, search),
                 index_checks.every_point_names_its_source(store, columns, plan.corpus_version),
-                index_checks.spatial_filter_is_indexed(store, columns, plan.search),
-                index_checks.filtered_recall(store, columns, vectors, ids, plan.search),
+                index_checks.spatial_filter_is_indexed(store, columns, search),
+                index_checks.filtered_recall(store, columns, vectors, ids, search),
             )
     finally:
         store.close()
@@ -362,6 +383,7 @@ def _report(manifest: Manifest, *, reused: bool, seconds: Mapping[str, float]) -
             "build": manifest.build,
             "corpus_version": manifest.corpus_version,
             "reused": reused,
+            "continues": manifest.base,
             "allocated_bytes": manifest.allocated_bytes,
             "apparent_bytes": manifest.apparent_bytes,
             "footprint_bytes": manifest.footprint_bytes,

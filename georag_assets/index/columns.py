@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -63,6 +63,20 @@ class ColumnsWriter:
         self._codes: dict[str, list[NDArray[np.int32]]] = {name: [] for name in EQUALS_FIELDS}
         self._words: dict[str, dict[str, int]] = {name: {} for name in EQUALS_FIELDS}
         self._geometry_of: dict[bytes, int] = {}
+
+    def carry(self, base: Columns, gone: Sequence[str], constant: Mapping[str, str]) -> None:
+        """Take over the rows of an earlier build but for those that are gone; `constant` fields get one new value."""
+        rows = np.setdiff1d(np.arange(base.count), base.rows_of(gone))
+        self._ids.append(base.ids[rows])
+        for name, kept in self._numbers.items():
+            kept.append(np.asarray(base._edges[name][rows]))
+        for name, codes in self._codes.items():
+            if name in constant:
+                self._words[name] = {constant[name]: 0}
+                codes.append(np.zeros(len(rows), np.int32))
+            else:
+                self._words[name] = dict(base._words[name])
+                codes.append(np.asarray(base._codes[name][rows]))
 
     def observing(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the batches as they are, noting their columns."""

@@ -29,6 +29,7 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 
 from georag_assets.errors import DiskSpaceError, IndexBuildError
+from georag_assets.index import files
 from georag_assets.index.batch import points_schema, refuse_bad_vectors, vectors_of
 from georag_assets.index.payload import INDEXED, PAYLOAD
 
@@ -93,6 +94,15 @@ def check_space(folder: Path, points: int, config: EngineConfig, payload_bytes: 
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """An earlier engine that is continued: its folder, the points to delete, payload values for all that stay."""
+
+    folder: Path
+    gone: tuple[str, ...]
+    payload: Mapping[str, str]
+
+
 def write_engine(
     folder: Path,
     config: EngineConfig,
@@ -100,6 +110,7 @@ def write_engine(
     *,
     expected_points: int = 0,
     expected_payload_bytes: int = 0,
+    takeover: Takeover | None = None,
 ) -> EngineSummary:
     """Write points to a new engine folder in a child process and wait until it is complete.
 
@@ -111,11 +122,15 @@ def write_engine(
         In `points.points_schema(config.dimension)`; drawn one at a time, each checked for unusable vectors.
     expected_points, expected_payload_bytes
         For the check of free space.
+    takeover
+        Continue a copy of an earlier engine; `batches` then holds what is other.
     """
     check_space(folder, expected_points, config, expected_payload_bytes)
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise IndexBuildError("the engine's folder is not empty", where=str(folder), do="build under a new name")
+    if takeover is not None:
+        files.copy_tree(takeover.folder, folder)
     command = [sys.executable, "-m", "georag_assets.index.engine_writer", str(folder), str(os.getpid())]
     with tempfile.TemporaryFile() as complaints, tempfile.TemporaryFile() as answer:
         # The child imports what this process imports, installed or not.
@@ -126,7 +141,7 @@ def write_engine(
         assert child.stdin is not None
         try:
             with suppress(BrokenPipeError):  # The child's death is read from its status, below.
-                _send(cast("BinaryIO", child.stdin), config, batches)
+                _send(cast("BinaryIO", child.stdin), config, batches, takeover)
             with suppress(BrokenPipeError):
                 child.stdin.close()
             status = child.wait()
@@ -143,8 +158,10 @@ def write_engine(
         return EngineSummary(**json.loads(answer.read()))
 
 
-def _send(pipe: BinaryIO, config: EngineConfig, batches: Iterable[pa.RecordBatch]) -> None:
+def _send(pipe: BinaryIO, config: EngineConfig, batches: Iterable[pa.RecordBatch], takeover: Takeover | None) -> None:
     pipe.write(json.dumps(asdict(config)).encode() + b"\n")
+    change = None if takeover is None else {"gone": takeover.gone, "payload": dict(takeover.payload)}
+    pipe.write(json.dumps(change).encode() + b"\n")
     pipe.flush()
     with pa.ipc.new_stream(pipe, points_schema(config.dimension)) as stream:
         for batch in batches:
@@ -178,7 +195,8 @@ def _child(folder: str, parent: int) -> None:
     _die_with_parent(parent)
     source = sys.stdin.buffer
     config = EngineConfig(**json.loads(source.readline()))
-    writer = _Writer(Path(folder), config)
+    change = json.loads(source.readline())
+    writer = _Writer(Path(folder), config, change)
     with pa.ipc.open_stream(source) as stream:
         for batch in stream:
             writer.add(batch)
@@ -190,7 +208,7 @@ def _child(folder: str, parent: int) -> None:
 class _Writer:
     """The engine while it is written; lives in the child."""
 
-    def __init__(self, folder: Path, config: EngineConfig) -> None:
+    def __init__(self, folder: Path, config: EngineConfig, change: Mapping[str, Any] | None) -> None:
         import qdrant_edge as engine
 
         from georag_assets.index.embedded import LEXICAL, TEXT, index_type
@@ -204,6 +222,13 @@ class _Writer:
         self._points = 0
         self._payload_bytes = 0
         self._seconds = {"convert": 0.0, "upsert": 0.0}
+        if change is not None:
+            self._shard = engine.EdgeShard.load(str(folder))
+            if change["gone"]:
+                self._shard.update(engine.UpdateOperation.delete_points(change["gone"]))
+            self._shard.update(engine.UpdateOperation.set_payload_by_filter(engine.Filter(), change["payload"]))
+            self._points = self._shard.info().points_count
+            return
         self._shard = engine.EdgeShard.create(str(folder), self._settings(graph=False))
         for field, kind in INDEXED.items():
             self._shard.update(engine.UpdateOperation.create_field_index(field, index_type(kind)))

@@ -53,6 +53,8 @@ class Manifest:
         Space on disk, and the files' lengths: holes make them differ by far.
     footprint_bytes
         n * dim * 4 + n * m * 2 * 4: what vectors and graph cost by arithmetic.
+    base
+        The earlier build that this one continues; None where it was written whole.
     needs_evaluation
         Whether the corpus has labelled queries, whose checks are then required before promotion.
     """
@@ -69,6 +71,7 @@ class Manifest:
     footprint_bytes: int
     rebuild_seconds: float
     needs_evaluation: bool = False
+    base: str | None = None
     allocated_bytes: int = 0
     apparent_bytes: int = 0
     files: Mapping[str, FileRecord] = field(default_factory=dict)

@@ -43,6 +43,7 @@ def point_batches(
     snapshots: Mapping[str, int] | None = None,
     rows: int = 1_000,
     only: Callable[[str], bool] | None = None,
+    chunk_ids: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the corpus's points in bounded batches.
 
@@ -54,18 +55,24 @@ def point_batches(
         Table name -> snapshot id to read; the current one where absent.
     only
         Keeps a chunk by id; for chunks that were quarantined after chunking.
+    chunk_ids
+        Read these chunks alone; all where None.
 
     Notes
     -----
     Texts and vectors stream; scalar columns of frames and documents are held (some hundred bytes a chunk). Geometry
     is not part of a point: see `geometry_batches`.
     """
+    if chunk_ids is not None and not chunk_ids:
+        return
     at = snapshots or {}
+    where = None if chunk_ids is None else ("chunk_id", chunk_ids)
     of_frames, of_documents, of_chunks = (_columns_from(origin) for origin in ("frames", "documents", "chunks"))
-    frames = tables.read(corpus, FRAMES, columns=["chunk_id", *of_frames], snapshot_id=at.get(FRAMES.name))
+    at_frames = at.get(FRAMES.name)
+    frames = tables.read(corpus, FRAMES, columns=["chunk_id", *of_frames], where=where, snapshot_id=at_frames)
     documents = tables.read(corpus, DOCUMENTS, columns=["doc_id", *of_documents], snapshot_id=at.get(DOCUMENTS.name))
     wanted = ["chunk_id", "embedded_text", "embedded_sha256", *of_chunks]
-    for read in tables.batches(corpus, CHUNKS, columns=wanted, snapshot_id=at.get(CHUNKS.name)):
+    for read in tables.batches(corpus, CHUNKS, columns=wanted, where=where, snapshot_id=at.get(CHUNKS.name)):
         for start in range(0, read.num_rows, rows):
             chunks = pa.Table.from_batches([read.slice(start, rows)])
             if only is not None:

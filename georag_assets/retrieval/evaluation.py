@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -47,7 +47,9 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     "semantic+fit": ("semantic", "fit"),
     "semantic+lexical+fit": ("semantic", "lexical", "fit"),
 }
-_EVIDENCE_SAMPLE = 20
+_EVIDENCE_SAMPLE, _CARRIED_SAMPLE = 10, 40
+Measure: TypeAlias = tuple[float, float, float]
+"""Recall at k, reciprocal rank and gain of one query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class EvaluationReport:
     """What `georag evaluate` prints.
 
     `unanswered` counts queries that were refused (their place is no one shape, or none was found in the words): they
-    count as misses in every figure.
+    count as misses in every figure. `asked` counts those put to this build; `measures` has each query's own.
     """
 
     corpus: str
@@ -81,11 +83,15 @@ class EvaluationReport:
     queries_sha256: str
     settings: Mapping[str, float | int]
     seconds: float
+    asked: int
     refusals: Mapping[str, int] = field(default_factory=dict)
+    measures: tuple[Measure, ...] = field(default=(), repr=False)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form; the overall figures also stand at the top."""
-        return {**asdict(self.overall), **asdict(self)}
+        record = {**asdict(self.overall), **asdict(self)}
+        del record["measures"]
+        return record
 
 
 def evaluate(
@@ -111,9 +117,23 @@ def evaluate(
 
 
 def evaluate_with(
-    retriever: Retriever, queries: Sequence[LabelledQuery], k: int, place: str, *, per_signal: bool = True
+    retriever: Retriever,
+    queries: Sequence[LabelledQuery],
+    k: int,
+    place: str,
+    *,
+    per_signal: bool = True,
+    carried: Mapping[int, Measure] | None = None,
 ) -> EvaluationReport:
-    """Ask labelled queries of an open retriever; without `per_signal` only the whole ranking is measured."""
+    """Ask labelled queries of an open retriever.
+
+    Parameters
+    ----------
+    per_signal
+        Measure the other combinations of signals as well as the whole ranking.
+    carried
+        Measures by position of queries that need not be asked; for the whole ranking alone.
+    """
     if not 1 <= k <= retriever.settings.depth:
         raise QueryError("k is out of bounds", expected=f"1 to {retriever.settings.depth}", found=str(k))
     if place not in ("given", "words"):
@@ -121,31 +141,32 @@ def evaluate_with(
     if place == "given" and not any(query.bbox for query in queries):
         raise QueryError("no query has a box, so no place is given", do="use --place words")
     started = time.perf_counter()
-    orders, refusals = _orders(retriever, queries, place, VARIANTS if per_signal else {})
+    places, refusals = places_of(retriever, queries, place)
+    known = carried or {}
+    measures = _measures(retriever, queries, places, k, VARIANTS if per_signal else {}, known)
     manifest = retriever.builds[0].manifest
 
-    def figures(variant: str, chosen: Sequence[int]) -> Figures:
-        return _figures([_measured(queries[i], orders[variant][i], k) for i in chosen])
-
     def grouped(names: Sequence[str]) -> dict[str, Figures]:
-        return {name: figures("all", [i for i, own in enumerate(names) if own == name]) for name in sorted(set(names))}
+        of = {name: [one for one, own in zip(measures["all"], names, strict=True) if own == name] for name in names}
+        return {name: _figures(of[name]) for name in sorted(of)}
 
-    everything = range(len(queries))
     return EvaluationReport(
         corpus=manifest.corpus,
         build=manifest.build,
         corpus_version=manifest.corpus_version,
         k=k,
         place=place,
-        overall=figures("all", everything),
+        overall=_figures(measures["all"]),
         by_class=grouped([query.label for query in queries]),
         by_half=grouped([query.half for query in queries]),
-        per_signal={variant: figures(variant, everything) for variant in orders if variant != "all"},
+        per_signal={variant: _figures(found) for variant, found in measures.items() if variant != "all"},
         unanswered=sum(refusals.values()),
+        asked=len(queries) - len(known),
         queries_sha256=queries_sha256(queries),
         settings=retriever.settings.as_dict(),
         seconds=round(time.perf_counter() - started, 3),
         refusals=refusals,
+        measures=tuple(measures["all"]),
     )
 
 
@@ -155,10 +176,10 @@ def queries_sha256(queries: Sequence[LabelledQuery]) -> str:
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
-def _orders(
-    retriever: Retriever, queries: Sequence[LabelledQuery], place: str, signals_of: Mapping[str, tuple[str, ...]]
-) -> tuple[dict[str, list[list[str]]], dict[str, int]]:
-    """Return, per variant and query, document ids best first; and how many queries were refused, by kind."""
+def places_of(
+    retriever: Retriever, queries: Sequence[LabelledQuery], place: str
+) -> tuple[list[Placed | None], dict[str, int]]:
+    """Return where each query is about (None: refused), and how many were refused, by kind."""
     refusals: dict[str, int] = {}
     places: list[Placed | None] = []
     for query in queries:
@@ -171,6 +192,18 @@ def _orders(
             kind = "ambiguous" if error.readings else "unknown"
             refusals[kind] = refusals.get(kind, 0) + 1
             places.append(None)
+    return places, refusals
+
+
+def _measures(
+    retriever: Retriever,
+    queries: Sequence[LabelledQuery],
+    places: Sequence[Placed | None],
+    k: int,
+    signals_of: Mapping[str, tuple[str, ...]],
+    carried: Mapping[int, Measure],
+) -> dict[str, list[Measure]]:
+    """Return, per variant, the measure of each query; a refused one is a miss."""
     topics = [None if placed is None else topic_of(q.text, placed) for q, placed in zip(queries, places, strict=True)]
     wanted = sorted({*(query.text for query in queries), *(topic for topic in topics if topic)})
     vectors = dict(zip(wanted, _embedded(retriever, wanted), strict=True))
@@ -178,18 +211,21 @@ def _orders(
     for name, signals in signals_of.items():
         if all(getattr(retriever.settings, signal) > 0 for signal in signals):
             variants[name] = retriever.settings.only(*signals)
-    orders: dict[str, list[list[str]]] = {name: [] for name in variants}
-    for query, topic, placed in zip(queries, topics, places, strict=True):
+    measures: dict[str, list[Measure]] = {name: [] for name in variants}
+    for position, (query, topic, placed) in enumerate(zip(queries, topics, places, strict=True)):
+        if position in carried:
+            measures["all"].append(carried[position])
+            continue
         if placed is None:
-            for order in orders.values():
-                order.append([])
+            for found_before in measures.values():
+                found_before.append((0.0, 0.0, 0.0))
             continue
         arms = {"semantic": vectors[query.text], **({"topic": vectors[topic]} if topic else {})}
         found = retriever.find(query.text, arms, SearchFilter(region=placed.region))
         owner = retriever.documents_of(found)
         for name, settings in variants.items():
-            orders[name].append(_documents(found, settings, owner))
-    return orders, refusals
+            measures[name].append(_measured(query, _documents(found, settings, owner), k))
+    return measures
 
 
 def _embedded(retriever: Retriever, texts: Sequence[str]) -> Vectors:
@@ -216,7 +252,7 @@ def _documents(found: Found, settings: RankingSettings, owner: Mapping[str, str]
     return list(dict.fromkeys(owner[chunk_id] for chunk_id in found.ordered(settings)))
 
 
-def _measured(query: LabelledQuery, order: Sequence[str], k: int) -> tuple[float, float, float]:
+def _measured(query: LabelledQuery, order: Sequence[str], k: int) -> Measure:
     counted = [doc_id for doc_id in order if doc_id not in query.ignored]
     found = [position for position, doc_id in enumerate(counted, start=1) if doc_id in query.relevant]
     recall = sum(position <= k for position in found) / len(query.relevant)
@@ -226,7 +262,7 @@ def _measured(query: LabelledQuery, order: Sequence[str], k: int) -> tuple[float
     return recall, reciprocal, gain / ideal
 
 
-def _figures(measured: Sequence[tuple[float, float, float]]) -> Figures:
+def _figures(measured: Sequence[Measure]) -> Figures:
     if not measured:
         return Figures(0, 0.0, 0.0, 0.0)
     recall, reciprocal, gain = np.mean(np.array(measured), axis=0).round(4).tolist()
@@ -253,7 +289,7 @@ def evaluate_build(
     queries = read_queries(declared.queries)
     started = time.perf_counter()
     with Retriever(home, (corpus,), build, embedder=embedder) as retriever:
-        report = evaluate_with(retriever, queries, declared.k, declared.place, per_signal=False)
+        report = _evaluated(retriever, queries, declared.k, declared.place)
         evidence = evidence_check(retriever, queries[:_EVIDENCE_SAMPLE])
         embedder = retriever.embedder
     before = _live_recall(home, corpus, build, report, queries, embedder)
@@ -265,7 +301,7 @@ def evaluate_build(
         corpus=corpus,
         stage=STAGE,
         data_version=hashlib.sha256(f"{build} {report.queries_sha256} {report.settings}".encode()).hexdigest()[:16],
-        counts={"queries": len(queries), "unanswered": report.unanswered},
+        counts={"queries": len(queries), "asked": report.asked, "unanswered": report.unanswered},
         seconds={"total": round(time.perf_counter() - started, 3)},
         checks=(evidence, recall),
         metadata={
@@ -278,6 +314,65 @@ def evaluate_build(
             "by_class": {name: asdict(figures) for name, figures in report.by_class.items()},
         },
     )
+
+
+def _evaluated(retriever: Retriever, queries: Sequence[LabelledQuery], k: int, place: str) -> EvaluationReport:
+    """Evaluate a build; of one that continues another, ask only what the difference between them can have changed."""
+    carried = _carried(retriever, queries, k, place)
+    report = evaluate_with(retriever, queries, k, place, per_signal=False, carried=carried)
+    if carried and not _holds(retriever, queries, report, carried):
+        report = evaluate_with(retriever, queries, k, place, per_signal=False)
+    path = _measures_file(retriever, report.build)
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        staging = path.with_suffix(f".{os.getpid()}")
+        staging.write_text(json.dumps({"terms": _terms(report), "measures": report.measures}), encoding="utf-8")
+        staging.replace(path)
+    return report
+
+
+def _carried(retriever: Retriever, queries: Sequence[LabelledQuery], k: int, place: str) -> dict[int, Measure]:
+    """Return the measures of the build that this one continues, for queries whose region meets nothing that changed."""
+    base = retriever.builds[0].manifest.base
+    if base is None:
+        return {}
+    try:
+        known = json.loads(_measures_file(retriever, base).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    terms = {
+        "k": k,
+        "place": place,
+        "queries_sha256": queries_sha256(queries),
+        "settings": retriever.settings.as_dict(),
+    }
+    if known["terms"] != terms:
+        return {}
+    try:
+        changed = retriever.changed_since(base)
+    except GeoragError:  # pruned
+        return {}
+    places, _ = places_of(retriever, queries, place)
+    return {
+        position: (measure[0], measure[1], measure[2])
+        for position, (measure, placed) in enumerate(zip(known["measures"], places, strict=True))
+        if placed is not None and placed.region is not None and not placed.region.covers_any(changed).any()
+    }
+
+
+def _holds(
+    retriever: Retriever, queries: Sequence[LabelledQuery], report: EvaluationReport, carried: Mapping[int, Measure]
+) -> bool:
+    """Ask a sample of the carried queries after all: word frequencies of the whole index weigh in the lexical arm."""
+    seed = report.build.encode()
+    order = sorted(carried, key=lambda position: hashlib.sha256(seed + queries[position].text.encode()).digest())
+    sample = order[:_CARRIED_SAMPLE]
+    again = evaluate_with(retriever, [queries[at] for at in sample], report.k, report.place, per_signal=False)
+    return again.measures == tuple(carried[at] for at in sample)
+
+
+def _measures_file(retriever: Retriever, build: str) -> Path:
+    return retriever.home.corpus_folder(retriever.corpora[0]) / "queries" / f"{build}.json"
 
 
 @dataclass(frozen=True, slots=True)

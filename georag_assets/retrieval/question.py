@@ -68,8 +68,11 @@ class Question:
             raise QueryError(
                 "the question is too long", expected=f"<= {MAX_TEXT} characters", found=str(len(self.text))
             )
-        if "\0" in self.text:
-            raise QueryError("the question holds a NUL character")
+        for text in (self.text, self.place or "", *self.equals, *self.equals.values()):
+            if "\0" in text:
+                raise QueryError("the question holds a NUL character")
+            if any("\ud800" <= character <= "\udfff" for character in text):
+                raise QueryError("the question is not valid Unicode", expected="UTF-8")
         if not 1 <= self.k <= depth:
             raise QueryError("k is out of bounds", expected=f"1 to {depth}", found=str(self.k))
         given = [self.place, self.near, self.bbox, self.shape_region]

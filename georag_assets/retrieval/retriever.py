@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import shapely
+from numpy.typing import NDArray
 
 from georag_assets.errors import IndexBuildError, PlaceError, QueryError
 from georag_assets.geometry.region import Region
@@ -228,6 +229,18 @@ class Retriever:
         if question.place is not None:
             return self._named(question.place, question.radius_m, "place")
         return self._in_words(question) if question.place_from_words else Placed()
+
+    def changed_since(self, base: str) -> NDArray[np.object_]:
+        """Return the geometries of chunks that the one build searched and an earlier one of its corpus do not share."""
+        build = self.builds[0]
+        with open_build(self.home, build.manifest.corpus, base) as earlier:
+            new = np.setdiff1d(build.columns.ids, earlier.columns.ids)
+            old = np.setdiff1d(earlier.columns.ids, build.columns.ids)
+            found = [
+                side.geometries(ids.astype(str).tolist()) for side, ids in ((build, new), (earlier, old)) if len(ids)
+            ]
+        geometries = np.concatenate(found) if found else np.empty(0, dtype=object)
+        return np.array([geometry for geometry in geometries if geometry is not None], dtype=object)
 
     def _in_words(self, question: Question) -> Placed:
         """Return the place that the words name: the phrase after a preposition first, else a name that is known."""
