@@ -7,8 +7,8 @@ goals (`build`). Vectors are made, because what is measured here has no use for 
 from __future__ import annotations
 
 import multiprocessing
-import resource
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import shapely
 
@@ -117,23 +118,41 @@ def _filled(folder: Path, count: int) -> None:
     fill(Home(Settings(home=folder)), count)
 
 
-def _built(folder: Path, count: int, answers: multiprocessing.Queue[dict[str, float]]) -> None:
+def _built(folder: Path, answers: multiprocessing.Queue[float]) -> None:
     report = build_index(Home(Settings(home=folder)), CORPUS, embedder=_embedder())
     assert not report.blocked, [check for check in report.checks if not check.passed]
-    own, child = (resource.getrusage(who).ru_maxrss / 1024 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    answers.put({"own_mib": own, "child_mib": child, "seconds": sum(report.seconds.values())})
+    answers.put(sum(report.seconds.values()))
 
 
 def peak_memory(count: int) -> dict[str, float]:
-    """Return peak resident MiB of the process that builds `count` chunks and of its writer, checks included."""
+    """Return the peak resident MiB of a build of `count` chunks: its process and its writer's, at the same moment.
+
+    Resident memory counts mapped files too, which the kernel may drop; the figure is the strictest one.
+    """
     context = multiprocessing.get_context("spawn")
-    answers: multiprocessing.Queue[dict[str, float]] = context.Queue()
+    answers: multiprocessing.Queue[float] = context.Queue()
     with tempfile.TemporaryDirectory(prefix="georag-benchmark-") as name:
         folder = Path(name)
-        for target, arguments in ((_filled, (folder, count)), (_built, (folder, count, answers))):
-            process = context.Process(target=target, args=arguments)
-            process.start()
-            process.join()
-            if process.exitcode:
-                raise SystemExit(f"{target.__name__} of {count} chunks failed with {process.exitcode}")
-        return answers.get()
+        filling = context.Process(target=_filled, args=(folder, count))
+        filling.start()
+        filling.join()
+        building = context.Process(target=_built, args=(folder, answers))
+        building.start()
+        peak = {"both_mib": 0.0, "own_mib": 0.0, "writer_mib": 0.0}
+        while building.is_alive():
+            own, writers = _resident_mib(building.pid or 0)
+            for key, mib in (("both_mib", own + writers), ("own_mib", own), ("writer_mib", writers)):
+                peak[key] = max(peak[key], mib)
+            time.sleep(0.05)
+        if building.exitcode:
+            raise SystemExit(f"building {count} chunks failed with {building.exitcode}")
+        return {**peak, "seconds": answers.get()}
+
+
+def _resident_mib(pid: int) -> tuple[float, float]:
+    try:
+        process = psutil.Process(pid)
+        writers = sum(child.memory_info().rss for child in process.children(recursive=True))
+        return process.memory_info().rss / 2**20, writers / 2**20
+    except psutil.NoSuchProcess:
+        return 0.0, 0.0

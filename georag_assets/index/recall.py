@@ -190,7 +190,7 @@ class _Truth:
         else:
             self.matrix = np.zeros((columns.count, vectors.shape[1]), dtype=np.float32)
             self.matrix[rows[rows >= 0]] = vectors[rows >= 0]
-        lengths = np.linalg.norm(self.matrix, axis=1, keepdims=True)
+        lengths = np.sqrt(np.einsum("ij,ij->i", self.matrix, self.matrix))[:, None]  # norm() would copy the matrix
         if not np.allclose(lengths, 1.0, atol=1e-4):
             self.matrix = (self.matrix / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
         self._scores: dict[bytes, NDArray[np.float32]] = {}
