@@ -199,6 +199,7 @@ def status(as_json: Json = False) -> None:
     for one in found:
         typer.echo(f"{one.corpus}: {one.state.replace('_', ' ')}")
         for name, value in (
+            ("fault", one.fault),
             ("documents", f"{one.documents:,}" if one.documents else None),
             ("newest version", one.newest_version),
             ("live build", one.live_build),
@@ -362,11 +363,14 @@ def _period(from_: str | None, to: str | None) -> tuple[float, float] | None:
     from georag_assets.corpus.period import parse_period
     from georag_assets.errors import PeriodError
 
-    try:
-        start = parse_period(from_)[0] if from_ is not None else -1e15
-        end = parse_period(to)[1] if to is not None else 1e15
-    except PeriodError as error:
-        raise typer.BadParameter(f"{'--from' if from_ else '--to'}: {error}") from None
+    def read(option: str, value: str) -> tuple[float, float]:
+        try:
+            return parse_period(value)
+        except PeriodError as error:
+            raise typer.BadParameter(f"{option}: {error}") from None
+
+    start = read("--from", from_)[0] if from_ is not None else -1e15
+    end = read("--to", to)[1] if to is not None else 1e15
     return start, end
 
 

@@ -138,7 +138,7 @@ def test_a_build_that_continues_another_answers_as_one_written_whole(corpus, tmp
 
 def test_a_chain_of_continued_builds_ends_with_a_whole_one(corpus, monkeypatch):
     monkeypatch.setattr(difference, "MOST_CHANGED", 9.0)
-    monkeypatch.setattr(difference, "MOST_DRIFT", 0.3)
+    monkeypatch.setattr(difference, "MOST_DRIFT", 1.2)
     corpus.build()
     continued = []
     for number in range(4):
