@@ -340,7 +340,7 @@ def test_a_stream_without_its_end_is_not_finished(tmp_path: Path) -> None:
     with pa.ipc.new_stream(sink, points_schema(8)) as stream:
         for batch in batches_of(EARTH[:5], vectors(5)):
             stream.write_batch(batch)
-    sent = json.dumps(asdict(EngineConfig(8))).encode() + b"\n" + sink.getvalue().to_pybytes()
+    sent = json.dumps(asdict(EngineConfig(8))).encode() + b"\nnull\n" + sink.getvalue().to_pybytes()
     for cut, complaint in ((len(sent), b"without its end mark"), (len(sent) - 400, b"")):
         folder = tmp_path / str(cut)
         folder.mkdir()
