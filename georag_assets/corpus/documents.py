@@ -11,7 +11,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -273,8 +273,7 @@ class _Sync:
             try:
                 file.name.encode()
             except UnicodeEncodeError:
-                shown = file.name.encode("utf-8", "backslashreplace").decode()
-                self._reject(Rejection(shown, shown, shown, "bad_name", "the file's name is not valid UTF-8"))
+                self._reject(Rejection(file.name, file.name, file.name, "bad_name", "the file's name is not UTF-8"))
                 continue
             for item in loader.load(file, source, self.declaration):
                 if isinstance(item, Rejection):
@@ -284,8 +283,10 @@ class _Sync:
                     yield document
 
     def _reject(self, rejection: Rejection) -> None:
+        # What made a document unusable may be in its id or its reason: a table takes no half of a surrogate pair.
+        told = {name: text.encode("utf-8", "backslashreplace").decode() for name, text in asdict(rejection).items()}
         self.found += 1
-        self.rejections.append(rejection)
+        self.rejections.append(Rejection(**told))
 
     def _finished(self, document: Document, file: SourceFile) -> Document | None:
         """Return the document with its sidecar's geometry, the corpus's defaults and its identity; None if rejected."""

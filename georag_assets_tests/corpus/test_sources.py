@@ -187,7 +187,12 @@ def test_a_record_becomes_a_document_by_its_declared_columns_alone(home: Home, t
         ('{"id": "x", "body": "b", "box": [0, 0, 1]}', "bad_geometry"),
         ('{"id": "x", "body": "b", "box": ["a", 0, 1, 1]}', "bad_geometry"),
         ('{"id": "x", "body": "b", "box": [500000, 5000000, 500001, 5000001]}', "bad_geometry"),
+        ('{"id": "x", "body": "b", "box": [' + "9" * 400 + ", 0, 1, 1]}", "bad_geometry"),
+        ('{"id": "x", "body": "b", "box": ["\\ud800", 0, 1, 1]}', "bad_geometry"),
+        ('{"id": "x\\ud800", "body": "b"}', "wrong_encoding"),
+        ('{"id": "x", "body": "b", "name": "a\\ud800"}', "wrong_encoding"),
         ('{"id": "x", "body": "b", "when": 1588291200}', "bad_period"),
+        ('{"id": "x", "body": "b", "when": "von 1950 bis 1960"}', "bad_period"),
         ('{"id": "x", "body": "b", "when": "19th century"}', "bad_period"),
         ("[1, 2]", "not_json"),
         ("{not json", "not_json"),
@@ -195,9 +200,9 @@ def test_a_record_becomes_a_document_by_its_declared_columns_alone(home: Home, t
     ],
 )
 def test_a_bad_record_is_quarantined_and_the_others_are_kept(home: Home, tmp_path: Path, line: str, kind: str) -> None:
-    good = '{"id": "good", "body": "text", "box": null, "when": null}\n'
+    good = '{"id": "good", "body": "text", "box": null, "when": null, "name": null}\n'
     (tmp_path / "r.jsonl").write_text(f"{good}\n{line}\n")
-    synced(home, declared(tmp_path, records("r.jsonl", bbox="box", period="when")))
+    synced(home, declared(tmp_path, records("r.jsonl", bbox="box", period="when", title="name")))
     assert list(documents(home)) == ["good"]
     assert quarantined(home)["r.jsonl:3"][0] == kind
 
@@ -360,7 +365,18 @@ def test_a_geometry_value_states_its_frame_or_takes_the_declared_one(value: obje
 
 
 @pytest.mark.parametrize(
-    "value", ["POINT (1", "{", {"type": "Nothing"}, b"\x00", 7, "POINT (nan 1)", "SRID=x;POINT (1 2)"]
+    "value",
+    [
+        "POINT (1",
+        "{",
+        {"type": "Nothing"},
+        b"\x00",
+        7,
+        "POINT (nan 1)",
+        "SRID=x;POINT (1 2)",
+        "SRID=99999999999999999999;POINT (1 2)",
+        "SRID=-5;POINT (1 2)",
+    ],
 )
 def test_a_geometry_value_that_cannot_be_read(value: object) -> None:
     with pytest.raises(UnusableError):

@@ -14,7 +14,7 @@ from georag_assets.corpus.models import Document
 from georag_assets.corpus.period import Period, parse_period
 from georag_assets.corpus.sources.loader import Rejection, SourceFile, UnusableError
 from georag_assets.corpus.sources.shapes import Shape, box_of, shape_of
-from georag_assets.corpus.sources.text import check_text
+from georag_assets.corpus.sources.text import check_characters, check_text
 from georag_assets.errors import PeriodError, SourceError
 
 
@@ -139,6 +139,7 @@ def check_columns(missing: Iterable[str], there: Iterable[str], file: SourceFile
 
 def _identifier(value: object, column: str) -> str:
     if isinstance(value, str) and value.strip():
+        check_characters(value)
         return value.strip()
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
@@ -146,18 +147,18 @@ def _identifier(value: object, column: str) -> str:
 
 
 def _text(value: object, column: str) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bool | int | float):
-        return str(value)
-    if isinstance(value, list) and all(isinstance(item, str | int | float) for item in value):
-        return ", ".join(map(str, value))
-    raise UnusableError("bad_column", f"column {column}: expected text, found {type(value).__name__}")
+    if value is None:
+        return None
+    if isinstance(value, str | int | float):
+        text = str(value)
+    elif isinstance(value, list) and all(isinstance(item, str | int | float) for item in value):
+        text = ", ".join(map(str, value))
+    else:
+        raise UnusableError("bad_column", f"column {column}: expected text, found {type(value).__name__}")
+    check_characters(text)
+    return text
 
 
 def _optional(record: Mapping[str, object], column: str | None) -> str | None:
     text = _text(record.get(column), column) if column else None
-    if text is None or not text.strip():
-        return None
-    check_text(text)
-    return text
+    return text if text is not None and text.strip() else None

@@ -21,6 +21,8 @@ from georag_assets.geometry.shapes import box_shape
 WGS84 = 4326
 # A box that goes east over the antimeridian and is still wider than this has its west and east swapped, most likely.
 BELT_DEGREES = 180
+LARGEST_CODE = 1_000_000
+"""Codes of PROJ's databases end far below; a larger number fits no column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,7 @@ def box_of(value: object, declared_epsg: int | None, column: str) -> Shape | Non
         raise _bad(column, "four numbers: west, south, east, north", value)
     try:
         numbers = [float(item) for item in value if not isinstance(item, bool)]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # an integer of 400 digits is valid JSON and no float
         raise _bad(column, "four numbers: west, south, east, north", value) from None
     if len(numbers) != len(value) or not all(map(math.isfinite, numbers)):
         raise UnusableError("bad_geometry", f"column {column}: a coordinate is not finite")
@@ -79,6 +81,8 @@ def shape_of(value: object, epsg: int | None, evidence: str | None, column: str)
         return None
     geometry, own, where = _parsed(value, column)
     if own is not None:
+        if not 0 <= own <= LARGEST_CODE:
+            raise UnusableError("bad_geometry", f"column {column}: {where} is no EPSG code")
         epsg, evidence = own, f"{where}, column {column}"
     return checked(geometry, epsg, evidence if epsg else None, f"column {column}")
 

@@ -85,6 +85,11 @@ def check_text(text: str) -> None:
     """Raise UnusableError for a text that is no text: blank, with NUL characters or halves of a surrogate pair."""
     if not text.strip():
         raise UnusableError("empty", "there is no text" if not text else "the text is only white space")
+    check_characters(text)
+
+
+def check_characters(text: str) -> None:
+    """Raise UnusableError for a string that no table can hold: NUL characters or halves of a surrogate pair."""
     if (offset := text.find("\0")) >= 0:
         line = text.count("\n", 0, offset) + 1
         raise UnusableError("nul_bytes", f"a NUL character at offset {offset} (line {line}): not a text")
