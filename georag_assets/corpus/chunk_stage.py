@@ -200,21 +200,8 @@ def _row(chunk: Chunk, document: Document, code: str) -> dict[str, Any]:
         "token_count": chunk.token_count,
         "flags": list(chunk.flags),
         "feature_ids": list(chunk.feature_ids),
-        "literals_json": json.dumps([_stored(literal) for literal in chunk.literals], ensure_ascii=False),
+        "literals_json": json.dumps([literal.as_record() for literal in chunk.literals], ensure_ascii=False),
         "inherited": chunk.inherited,
-    }
-
-
-def _stored(literal: GeometryLiteral) -> dict[str, object]:
-    return {
-        "start": literal.start,
-        "end": literal.end,
-        "kind": literal.kind,
-        "literal": literal.literal,
-        "wkt": None if literal.geometry is None else literal.geometry.wkt,
-        "epsg": literal.epsg,
-        "geographic": literal.geographic,
-        "flags": list(literal.flags),
     }
 
 

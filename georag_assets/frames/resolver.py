@@ -70,7 +70,9 @@ class FrameResolver:
             return self.of_geometry(None, sidecar=sidecar, declared=declared)
         if not literals:
             return self.of_mentions(mentions, declared=declared, names=names)
-        found = [self.frame_of(item, mentions=mentions, declared=declared, names=names) for item in literals]
+        # One that cannot be read has no coordinates to be in a frame of their own.
+        readable = [item for item in literals if item.geometry is not None] or literals
+        found = [self.frame_of(item, mentions=mentions, declared=declared, names=names) for item in readable]
         return governing(found)
 
     def frame_of(

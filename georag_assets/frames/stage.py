@@ -277,7 +277,7 @@ def frame_chunk(
     chunk: Mapping[str, Any], document: Framed, declaration: CorpusDeclaration, version: str, resolver: FrameResolver
 ) -> Row:
     """Return the frame row of one chunk: of its own literals, else of its document's geometry, else of its words."""
-    literals = [_literal(item) for item in json.loads(chunk["literals_json"] or "[]")]
+    literals = [GeometryLiteral.of_record(item) for item in json.loads(chunk["literals_json"] or "[]")]
     mentions = document.mentions_in(chunk["start"], chunk["end"])
     resolution, shape, origin, flags = _of_literals(literals, mentions, document.declared, declaration, resolver)
     if shape is not None and _contradicts(literals, shape, document.geometry):
@@ -326,19 +326,6 @@ def _contradicts(literals: Sequence[GeometryLiteral], shape: BaseGeometry, docum
     west, south, east, north = document[1].bounds
     around = Extent(west - _NEARBY_DEG, south - _NEARBY_DEG, east + _NEARBY_DEG, north + _NEARBY_DEG)
     return not bool(extent_meets(around, np.array([shape.bounds]))[0])
-
-
-def _literal(item: Mapping[str, Any]) -> GeometryLiteral:
-    return GeometryLiteral(
-        item["start"],
-        item["end"],
-        item["kind"],
-        item["literal"],
-        shapely.from_wkt(item["wkt"]) if item.get("wkt") else None,
-        item.get("epsg"),
-        bool(item.get("geographic")),
-        tuple(item.get("flags") or ()),
-    )
 
 
 def _of_literals(

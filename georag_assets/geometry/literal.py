@@ -1,9 +1,12 @@
-"""The record of one geometry literal found in text; the kinds that find them are in `geometry.kinds`."""
+"""One geometry literal found in text, and its form in a table; the kinds that find them are in `geometry.kinds`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import shapely
 from shapely.geometry.base import BaseGeometry
 
 
@@ -41,3 +44,30 @@ class GeometryLiteral:
     geographic: bool = False
     flags: tuple[str, ...] = ()
     feature_id: str | None = None
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the literal as the tables hold it, in JSON's types; the feature's id is the chunk's."""
+        return {
+            "start": self.start,
+            "end": self.end,
+            "kind": self.kind,
+            "literal": self.literal,
+            "wkt": None if self.geometry is None else self.geometry.wkt,
+            "epsg": self.epsg,
+            "geographic": self.geographic,
+            "flags": list(self.flags),
+        }
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> GeometryLiteral:
+        """Return the literal that a record holds."""
+        return cls(
+            record["start"],
+            record["end"],
+            record["kind"],
+            record["literal"],
+            shapely.from_wkt(record["wkt"]) if record["wkt"] else None,
+            record["epsg"],
+            record["geographic"],
+            tuple(record["flags"]),
+        )

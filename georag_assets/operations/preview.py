@@ -60,7 +60,7 @@ def preview_chunks(text: str, name: str, *, unit: str = "section", budget: int =
                 "content_sha256": document.content_sha256,
                 "start": chunk.start,
                 "end": chunk.end,
-                "literals_json": json.dumps([_stored(literal) for literal in chunk.literals]),
+                "literals_json": json.dumps([literal.as_record() for literal in chunk.literals]),
             },
             framed_by,
             declaration,
@@ -175,17 +175,4 @@ def _literal(literal: GeometryLiteral, resolution: FrameResolution) -> dict[str,
         "wkt": None if shape is None else shape.wkt,
         "epsg": resolution.epsg,
         "flags": list(dict.fromkeys(flags)),
-    }
-
-
-def _stored(literal: GeometryLiteral) -> dict[str, Any]:
-    return {
-        "start": literal.start,
-        "end": literal.end,
-        "kind": literal.kind,
-        "literal": literal.literal,
-        "wkt": None if literal.geometry is None else literal.geometry.wkt,
-        "epsg": literal.epsg,
-        "geographic": literal.geographic,
-        "flags": list(literal.flags),
     }

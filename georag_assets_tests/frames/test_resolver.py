@@ -14,6 +14,7 @@ from shapely.geometry import Point, box
 from georag_assets.frames.mentions import find_mentions
 from georag_assets.frames.resolver import FrameResolver, confidence_of, grade_of
 from georag_assets.geometry.literal import GeometryLiteral
+from georag_assets.geometry.scan import scan
 
 RESOLVER = FrameResolver()
 DISPLAY = (
@@ -110,6 +111,13 @@ def test_coordinates_outside_the_area_of_use_take_confidence_away():
     assert resolution.epsg is None
     assert resolution.candidates[0] == "EPSG:2263"
     assert any("outside" in term.text for term in resolution.evidence)
+
+
+def test_a_literal_that_cannot_be_read_is_in_no_frame_of_its_own():
+    text = "POINT (nan 3) and POINT (7 46)"
+    resolution = RESOLVER.resolve(text, scan(text))
+    assert resolution.assumed_epsg == 4326
+    assert "frames" not in resolution.note
 
 
 def test_degrees_without_a_datum_are_assumed_and_say_so():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 
 import pytest
 import shapely
@@ -237,3 +238,16 @@ def test_any_text_gives_sorted_disjoint_slices(text: str) -> None:
         assert end <= literal.start < literal.end <= len(text)
         assert text[literal.start : literal.end] == literal.literal
         end = literal.end
+
+
+def test_a_literal_returns_from_its_record():
+    found = scan("SRID=2056;POINT (2600000 1200000), POINT (nan 1), 46\u00b057'N 7\u00b026'E")
+    assert len(found) == 3
+    assert tuple(GeometryLiteral.of_record(json.loads(json.dumps(each.as_record()))) for each in found) == found
+
+
+def test_a_coordinate_too_large_for_a_number_is_not_finite_and_prints_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (found,) = scan("POINT (1e400 2)")
+    assert found.flags == ("malformed", "non_finite")

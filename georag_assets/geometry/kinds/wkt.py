@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import shapely
 from shapely.errors import GEOSException
 from shapely.geometry.base import BaseGeometry
@@ -125,7 +126,8 @@ def _read(literal: str, head: re.Match[str]) -> tuple[BaseGeometry | None, tuple
     if one_pair := _ONE_PAIR.match(body):
         body, repaired = f"{one_pair[1]} (({one_pair[2]}))", ("repaired_parentheses",)
     try:
-        geometry, flags = _parse(body)
+        with np.errstate(over="ignore"):  # 1e400 is told as not finite, below
+            geometry, flags = _parse(body)
     except GEOSException as error:
         if "closed linestring" in str(error):
             return None, ("malformed", "unclosed_ring")
