@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from georag_assets.home import Home
+from georag_assets.places.gazetteer import world
 from georag_assets.settings import Settings
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -57,13 +58,25 @@ def converted_models(pytestconfig: pytest.Config) -> Path:
     return pytestconfig.cache.mkdir("georag-models")
 
 
+@pytest.fixture(scope="session")
+def fresh_home(pytestconfig: pytest.Config, converted_models: Path) -> Callable[[Path], Home]:
+    """Return a function that makes a home, empty but for what outlives a test run: converted models, the gazetteer."""
+    assert pytestconfig.cache is not None
+    gazetteer = world(Home(Settings(home=pytestconfig.cache.mkdir("georag-gazetteer")))).file
+
+    def make(root: Path) -> Home:
+        (root / "places").mkdir(parents=True)
+        (root / "models").symlink_to(converted_models)
+        (root / "places" / gazetteer.name).symlink_to(gazetteer)
+        return Home(Settings(home=root))
+
+    return make
+
+
 @pytest.fixture
-def home(tmp_path: Path, converted_models: Path) -> Home:
-    """Return a home in a temporary folder, empty but for the converted models."""
-    root = tmp_path / "home"
-    root.mkdir()
-    (root / "models").symlink_to(converted_models)
-    return Home(Settings(home=root))
+def home(tmp_path: Path, fresh_home: Callable[[Path], Home]) -> Home:
+    """Return a fresh home in a temporary folder."""
+    return fresh_home(tmp_path / "home")
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from georag_assets.frames import stage as frames
 from georag_assets.home import Home
 from georag_assets.index.builds import LAYOUT, build_index
 from georag_assets.index.embedding_stage import embed_corpus
-from georag_assets.index.live import promote
+from georag_assets.operations.pipeline import go_live
 from georag_assets.reports import StageReport
 from georag_assets.retrieval.evaluation import evaluate_build
 from georag_assets.retrieval.settings import RankingSettings
@@ -193,7 +193,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "live_index",
         "The build that queries are answered from; moves only to one whose manifest records every check as passed.",
-        run=lambda run: promote(run.home, run.declaration.name, run.staged_build()),
+        run=lambda run: go_live(run.home, run.declaration.name, run.staged_build()),
         decides=lambda declaration, settings: {"algorithm": "promotion-1"},
         after=("index_build", "evaluation"),
         kinds=("qdrant",),

@@ -6,8 +6,12 @@ of a stage (its room), and how Dagster runs the same functions (`components`).
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from georag_assets.corpus.declaration import CorpusDeclaration
@@ -16,6 +20,18 @@ from georag_assets.reports import StageReport
 
 if TYPE_CHECKING:
     from georag_assets.index.embedding import Embedder
+
+
+def go_live(home: Home, corpus: str, build: str) -> StageReport:
+    """Promote a build, and make the gazetteer that the first question about a place would have to wait for."""
+    from georag_assets.index.live import promote
+    from georag_assets.places.gazetteer import world
+
+    report = promote(home, corpus, build)
+    started = perf_counter()
+    with suppress(OSError, sqlite3.Error):  # a question makes it, or says why it cannot
+        world(home)
+    return replace(report, seconds={**report.seconds, "gazetteer": perf_counter() - started})
 
 
 def build_corpus(
@@ -50,7 +66,6 @@ def build_corpus(
     from georag_assets.frames.stage import frame_corpus
     from georag_assets.index.builds import build_index
     from georag_assets.index.embedding_stage import embed_corpus
-    from georag_assets.index.live import promote
     from georag_assets.retrieval.evaluation import evaluate_build
     from georag_assets.tables.measurements import record
 
@@ -70,7 +85,7 @@ def build_corpus(
     ]
     if declaration.evaluation is not None:
         stages.append(lambda: evaluate_build(home, declaration, build(), embedder=embedder))
-    stages.append(lambda: promote(home, corpus, build()))
+    stages.append(lambda: go_live(home, corpus, build()))
     with writing(home, corpus):
         for stage in stages:
             report = stage()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import dagster as dg
@@ -17,21 +17,18 @@ from georag_assets.index.builds import open_build
 from georag_assets.index.live import REQUIRED, live_state
 from georag_assets.retrieval.question import Question
 from georag_assets.retrieval.retriever import Retriever
-from georag_assets.settings import Settings
 
 
 @pytest.fixture(scope="module")
 def ava(
-    tmp_path_factory: pytest.TempPathFactory, converted_models: Path
+    tmp_path_factory: pytest.TempPathFactory, fresh_home: Callable[[Path], Home]
 ) -> Iterator[tuple[Home, dg.ExecuteInProcessResult]]:
     """Return the home and the run that built the corpus in it."""
     folder = tmp_path_factory.mktemp("ava")
-    root = folder / "home"
-    root.mkdir()
-    (root / "models").symlink_to(converted_models)
-    defs = build_defs({"georag_home": HomeResource(root=str(root))})
+    home = fresh_home(folder / "home")
+    defs = build_defs({"georag_home": HomeResource(root=str(home.root))})
     with dg.DagsterInstance.local_temp(str(folder)) as instance:
-        yield Home(Settings(home=root)), defs.resolve_job_def("build_ava").execute_in_process(instance=instance)
+        yield home, defs.resolve_job_def("build_ava").execute_in_process(instance=instance)
 
 
 @pytest.mark.slow
