@@ -74,12 +74,20 @@ def live_state(home: Home, corpus: str) -> LiveState | None:
     path = home.live_pointer(corpus)
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-        hold = Hold(**value.pop("hold")) if value.get("hold") else value.pop("hold", None)
-        return LiveState(**{**value, "history": tuple(value["history"]), "hold": hold})
+        hold = Hold(**value["hold"]) if value["hold"] else None
+        state = LiveState(**{**value, "history": tuple(value["history"]), "hold": hold})
+        for name in (state.build, *state.history):
+            build_folder(home, corpus, name)  # refuses what is no build's name
+        return state
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        raise IndexBuildError("the live pointer cannot be read", where=str(path), found=type(error).__name__) from error
+    except (ValueError, KeyError, TypeError, OSError, IndexBuildError) as error:
+        raise IndexBuildError(
+            "the live pointer cannot be read",
+            where=str(path),
+            found=type(error).__name__,
+            do=f"delete it and run: georag build {corpus}",
+        ) from error
 
 
 def live_build(home: Home, corpus: str) -> str | None:

@@ -15,9 +15,11 @@ import pyarrow.compute as pc
 
 from georag_assets.corpus.models import DOCUMENTS, QUARANTINE
 from georag_assets.corpus.period import format_instant
+from georag_assets.errors import IndexBuildError
 from georag_assets.home import Home
-from georag_assets.index.folders import complete_builds
-from georag_assets.index.live import live_state
+from georag_assets.index import manifest as manifests
+from georag_assets.index.folders import build_folder, complete_builds
+from georag_assets.index.live import LiveState, live_state
 from georag_assets.retrieval.staleness import version_lag
 
 if TYPE_CHECKING:
@@ -31,8 +33,9 @@ class CorpusStatus:
     Attributes
     ----------
     state
-        `never_built`, `no_live_index`, `live`, `behind` (the live index is of an older version) or `held` (rolled
-        back, until released or a newer version).
+        `never_built`, `no_live_index`, `live`, `behind` (the live index is of an older version), `held` (rolled
+        back, until released or a newer version) or `broken` (the live pointer or the build that it names cannot be
+        read: `fault` says why).
     index_age_seconds
         Since the live build was made.
     failed_checks
@@ -45,6 +48,7 @@ class CorpusStatus:
 
     corpus: str
     state: str
+    fault: str | None
     declared: bool
     documents: int
     newest_version: str | None
@@ -82,15 +86,18 @@ def as_dict(statuses: Iterable[CorpusStatus]) -> dict[str, Any]:
 
 def corpus_status(home: Home, corpus: str, declaration: CorpusDeclaration | None = None) -> CorpusStatus:
     """Return one corpus's numbers."""
+    from georag_assets.corpus.documents import STAGE
     from georag_assets.corpus.versions import newest_version
 
     newest = newest_version(home, corpus)
-    live = live_state(home, corpus)
+    live, fault = _live(home, corpus)
     builds = complete_builds(home, corpus)
     serving = next((build for build in builds if live and build.build == live.build), None)
     documents = home.tables.read(corpus, DOCUMENTS, columns=["period_end", "revision"])
-    quarantined = home.tables.read(corpus, QUARANTINE, columns=["doc_id"]).num_rows
-    total = documents.num_rows + quarantined
+    stages = home.tables.read(corpus, QUARANTINE, columns=["stage"])["stage"].to_pylist()
+    quarantined = len(stages)
+    # What a later stage quarantines is in the table of documents as well.
+    total = documents.num_rows + stages.count(STAGE)
     age = None if serving is None else _age(serving.created_at)
     lag = None if live is None else version_lag(live.corpus_version, newest)
     policy = declaration.freshness.max_age_hours if declaration and declaration.freshness else None
@@ -100,7 +107,8 @@ def corpus_status(home: Home, corpus: str, declaration: CorpusDeclaration | None
     latest = pc.max(documents["period_end"]).as_py()
     return CorpusStatus(
         corpus=corpus,
-        state=_state(newest, live is not None, bool(live and live.hold), lag),
+        state="broken" if fault else _state(newest, live is not None, bool(live and live.hold), lag),
+        fault=fault,
         declared=declaration is not None,
         documents=documents.num_rows,
         newest_version=newest,
@@ -138,6 +146,18 @@ def _built(home: Home) -> list[str]:
 def _indexed(home: Home) -> list[str]:
     folder = home.root / "corpora"
     return sorted(path.name for path in folder.iterdir() if (path / "builds").is_dir()) if folder.is_dir() else []
+
+
+def _live(home: Home, corpus: str) -> tuple[LiveState | None, str | None]:
+    """Return what is live and what is wrong with it; one broken corpus must not hide the others from an operator."""
+    live = None
+    try:
+        live = live_state(home, corpus)
+        if live is not None:
+            manifests.read(build_folder(home, corpus, live.build))
+    except IndexBuildError as error:
+        return live, str(error)
+    return live, None
 
 
 def _state(newest: str | None, live: bool, held: bool, lag: int | None) -> str:

@@ -6,13 +6,14 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
 import qdrant_edge as engine
+import yaml
 
 from georag_assets.errors import DiskSpaceError, GeoragError, IndexBuildError, PromotionError
 from georag_assets.geometry.region import Region
@@ -630,3 +631,18 @@ def test_too_little_space_is_said_before_anything_is_written(live_home: Home, mo
     answers(live_home)
     assert len(visible_builds(live_home)) == 1
     promote(live_home, "small", name_of(build(live_home)))
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "null", "{}", "build: 5", "build: ../../x", "hold: 5", "history: 5", "history: [../x]"]
+)
+def test_a_live_pointer_that_says_nothing_usable_is_an_error(home: Home, content: str) -> None:
+    state = live.LiveState("small", "v1-00000000-00000000-1", "v1-00000000", "2026-01-01T00:00:00+00:00")
+    pointer = home.live_pointer("small")
+    pointer.parent.mkdir(parents=True)
+    files.write_json(pointer, asdict(state))
+    assert live_state(home, "small") == state
+    key, _, value = content.partition(": ")
+    pointer.write_text(json.dumps(asdict(state) | {key: yaml.safe_load(value)}) if value else content)
+    with pytest.raises(IndexBuildError, match="the live pointer cannot be read"):
+        live_state(home, "small")
