@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from georag_assets import cli
+from georag_assets.home import Home
 from georag_assets_tests.small_corpora import declare
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -25,12 +26,10 @@ WKT = "POLYGON ((7 46, 7.1 46, 7.1 46.1, 7 46))"
 
 
 @pytest.fixture(scope="module")
-def georag(tmp_path_factory: pytest.TempPathFactory, converted_models: Path) -> Run:
+def georag(tmp_path_factory: pytest.TempPathFactory, fresh_home: Callable[[Path], Home]) -> Run:
     """Return a function that runs `georag` in a home where one small corpus is live."""
     folder = tmp_path_factory.mktemp("cli")
-    home = folder / "home"
-    home.mkdir()
-    (home / "models").symlink_to(converted_models)
+    home = fresh_home(folder / "home").root
     declare(folder / "corpora", "small")
     environment = {
         **os.environ,
@@ -123,6 +122,10 @@ def lines(done: subprocess.CompletedProcess[str]) -> list[Any]:
         (("search", " "), 2, "empty"),
         (("search", "x" * 3000), 2, "too long"),
         (("search", "x", "--from", "31.02.2020"), 2, "--from"),
+        (("search", "x", "--from", "2020", "--to", "31.02.2021"), 2, "--to"),
+        (("search", "x", "--radius", "500"), 2, "radius needs"),
+        (("search", "half \udced"), 2, "Unicode"),
+        (("search", "x", "--place", "half \udced"), 2, "Unicode"),
         (("search", "x", "--without", "luck"), 2, "signal"),
         (("search", "x", "--corpus", "../../etc"), 2, "name"),
         (("search", "x", "--corpus", "other"), 1, "live"),
@@ -231,6 +234,11 @@ def test_each_signal_can_be_switched_off(georag):
     answer = parsed(georag("search", "river", "--bbox", "7,46,9,48", "--json", "--without", "lexical"))
     assert answer["settings"]["lexical"] == 0
     assert all("lexical" not in found["scores"] for found in answer["candidates"])
+
+
+def test_a_corpus_named_twice_is_searched_once(georag):
+    answer = parsed(georag("search", "weir", "--corpus", "small", "--corpus", "small", "--json"))
+    assert [used["corpus"] for used in answer["corpora"]] == ["small"]
 
 
 def test_search_prints_for_people_too(georag):

@@ -94,7 +94,7 @@ class Retriever:
         if build is not None and len(corpora) != 1:
             raise QueryError("a build belongs to one corpus", found=", ".join(corpora))
         self.home = home
-        self.corpora = tuple(corpora)
+        self.corpora = tuple(dict.fromkeys(corpora))
         self.settings = settings or RankingSettings()
         self._staged = build
         self._given_embedder = embedder
@@ -152,6 +152,8 @@ class Retriever:
             placed = self.place(question)
         region = placed.region
         if region is None:
+            if question.radius_m is not None:  # somebody meant a place: the whole corpus is no answer to that
+                raise QueryError("a radius needs a point or a place", do="give --near or --place")
             notes.append("no place was named: text-only search over the whole corpus")
         topic = topic_of(question.text, placed)
         with _timed(timings, "open"):
