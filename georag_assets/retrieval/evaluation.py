@@ -332,32 +332,38 @@ def _evaluated(retriever: Retriever, queries: Sequence[LabelledQuery], k: int, p
 
 
 def _carried(retriever: Retriever, queries: Sequence[LabelledQuery], k: int, place: str) -> dict[int, Measure]:
-    """Return the measures of the build that this one continues, for queries whose region meets nothing that changed."""
-    base = retriever.builds[0].manifest.base
-    if base is None:
-        return {}
-    try:
-        known = json.loads(_measures_file(retriever, base).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
+    """Return measures that stand: this build's own of an earlier run, or its base's where a region meets no change."""
     terms = {
         "k": k,
         "place": place,
         "queries_sha256": queries_sha256(queries),
         "settings": retriever.settings.as_dict(),
     }
-    if known["terms"] != terms:
+    manifest = retriever.builds[0].manifest
+    own = _known(retriever, manifest.build, terms)
+    if own is not None:
+        return dict(enumerate(own))
+    known = None if manifest.base is None else _known(retriever, manifest.base, terms)
+    if manifest.base is None or known is None:
         return {}
     try:
-        changed = retriever.changed_since(base)
+        changed = retriever.changed_since(manifest.base)
     except GeoragError:  # pruned
         return {}
     places, _ = places_of(retriever, queries, place)
     return {
-        position: (measure[0], measure[1], measure[2])
-        for position, (measure, placed) in enumerate(zip(known["measures"], places, strict=True))
+        position: measure
+        for position, (measure, placed) in enumerate(zip(known, places, strict=True))
         if placed is not None and placed.region is not None and not placed.region.covers_any(changed).any()
     }
+
+
+def _known(retriever: Retriever, build: str, terms: Mapping[str, object]) -> list[Measure] | None:
+    try:
+        record = json.loads(_measures_file(retriever, build).read_text(encoding="utf-8"))
+        return [(one[0], one[1], one[2]) for one in record["measures"]] if record["terms"] == terms else None
+    except (OSError, ValueError, KeyError, IndexError, TypeError):
+        return None  # never measured, or a file that was damaged: it is measured again
 
 
 def _holds(
