@@ -323,6 +323,8 @@ def _read_file(path: Path, shown: str) -> tuple[list[CorpusDeclaration], list[st
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else "?"
         return [], [f"{shown}:{line}: not YAML: {error.problem or error.context}"]
+    except RecursionError:
+        return [], [f"{shown}: cannot be read: it is nested too deeply"]
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         return [], [f"{shown}: cannot be read: {getattr(error, 'strerror', None) or str(error).splitlines()[0]}"]
     found: list[CorpusDeclaration] = []

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from georag_assets.corpus.declaration import CorpusDeclaration, format_of
+from georag_assets.corpus.declaration import RECORD_FORMATS, CorpusDeclaration, format_of
 from georag_assets.corpus.models import DOCUMENTS, QUARANTINE, Document
 from georag_assets.corpus.period import parse_period
 from georag_assets.corpus.sources import Rejection, SourceFile, list_files, loader_for
@@ -264,7 +264,13 @@ class _Sync:
     def _documents(self) -> Iterator[Document]:
         for number, file in self._files:
             source = self.declaration.sources[number]
-            loader = loader_for(source.format or format_of(file.path))
+            loader = loader_for(form := source.format or format_of(file.path))
+            if source.columns is None and form in RECORD_FORMATS.values():  # met in a folder, or by a pattern
+                raise SourceError(
+                    f"{form} holds records, and the source declares no columns",
+                    where=str(file.path),
+                    do="declare the file as a source of its own, with columns, or name the others by a pattern",
+                )
             if loader is None:
                 self._reject(
                     Rejection(file.name, file.name, file.name, "unknown_format", f"no loader for {file.path.suffix!r}")

@@ -79,7 +79,7 @@ def live_state(home: Home, corpus: str) -> LiveState | None:
         for name in (state.build, *state.history):
             build_folder(home, corpus, name)  # refuses what is no build's name
         return state
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (ValueError, KeyError, TypeError, OSError, IndexBuildError) as error:
         raise IndexBuildError(

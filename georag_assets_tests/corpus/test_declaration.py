@@ -159,3 +159,9 @@ def test_shorthands_and_one_geometry_at_most() -> None:
     for wrong in ({"bbox": ["w", "s", "e"]}, {"bbox": "b", "geometry": "g"}):
         with pytest.raises(ValueError, match=r"bbox|four"):
             CorpusDeclaration.model_validate({"name": "a", "sources": [{"path": "a.csv", "columns": columns | wrong}]})
+
+
+def test_a_file_nested_without_end_is_told_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "defs.yaml").write_text("x: " + "[" * 5000)
+    with pytest.raises(DeclarationError, match="nested too deeply"):
+        load_declaration(tmp_path / "defs.yaml")

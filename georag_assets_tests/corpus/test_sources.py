@@ -226,6 +226,13 @@ def test_a_column_that_no_record_has_is_an_error_that_names_those_there_are(home
     assert documents(home) == {}
 
 
+def test_records_met_in_a_folder_of_texts_need_columns(home: Home, tmp_path: Path) -> None:
+    write_texts(tmp_path, {"docs/a.md": "text", "docs/r.jsonl": '{"id": 1}\n'})
+    with pytest.raises(SourceError, match=r"declares no columns.*r\.jsonl"):
+        synced(home, declared(tmp_path, ["docs"]))
+    assert documents(home) == {}
+
+
 def test_a_cut_off_or_damaged_archive_changes_nothing(home: Home, tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl.gz"
     lines = "".join(json.dumps({"id": str(number), "body": f"text {number * 7919}"}) + "\n" for number in range(2_000))

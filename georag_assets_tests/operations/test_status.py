@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
+from georag_assets.home import Home
 from georag_assets.index.folders import build_folder
 from georag_assets.index.live import live_build
 from georag_assets.operations.status import corpus_status, status
+from georag_assets.settings import Settings
 
 
 def test_a_document_that_a_later_stage_quarantines_is_one_document(corpus):
@@ -35,3 +37,8 @@ def test_a_broken_corpus_is_told_and_hides_no_other(corpus):
     small = corpus_status(corpus.home, "small")
     assert small.state == "broken" and "manifest" in small.fault
     assert dataclasses.asdict(small)["live_build"]
+
+
+def test_a_home_that_is_a_file_has_nothing_live(tmp_path):
+    (tmp_path / "file").touch()
+    assert live_build(Home(Settings(home=tmp_path / "file")), "small") is None
