@@ -260,7 +260,7 @@ class _Writer:
         text, lexical = self._names
         started = time.perf_counter()
         self._payload_bytes += sum(batch.column(field.name).nbytes for field in PAYLOAD)
-        vectors = vectors_of(batch)
+        vectors = vectors_of(batch).tolist()  # The binding takes a list in half the time of an array.
         ids = batch.column("chunk_id").to_pylist()
         words = batch.column("lexical_text").to_pylist()
         payloads = batch.select([field.name for field in PAYLOAD]).to_pylist()
