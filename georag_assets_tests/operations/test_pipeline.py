@@ -15,12 +15,13 @@ from georag_assets.errors import PlaceError, WriterBusyError
 from georag_assets.home import Home
 from georag_assets.index.builds import open_build
 from georag_assets.index.live import live_build
-from georag_assets.operations.pipeline import build_corpus
+from georag_assets.operations.pipeline import build_corpus, go_live
 from georag_assets.operations.status import corpus_status
 from georag_assets.reports import StageReport
 from georag_assets.retrieval.evaluation import evidence_faults
 from georag_assets.retrieval.question import Question
 from georag_assets.retrieval.retriever import Retriever
+from georag_assets.settings import Settings
 from georag_assets_tests.small_corpora import declare
 
 EVALUATION = "  removal_threshold: 0.5\n  evaluation: {queries: queries.jsonl, k: 1, margin: 0.1}\n"
@@ -115,3 +116,21 @@ def test_a_staged_build_can_be_searched_by_name(home: Home, folder: Path) -> Non
     assert used.build == name and not used.live
     with open_build(home, "small", name) as opened:
         assert opened.manifest.check("evidence_is_complete").passed  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_no_question_waits_for_the_gazetteer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, full: bool) -> None:
+    made: list[Home] = []
+
+    def world(home: Home) -> None:
+        made.append(home)
+        if full:
+            raise OSError(28, "No space left on device")
+
+    promoted = StageReport("small", "live_index", "b", {}, {"promote": 0.1})
+    monkeypatch.setattr("georag_assets.index.live.promote", lambda *_: promoted)
+    monkeypatch.setattr("georag_assets.places.gazetteer.world", world)
+    home = Home(Settings(home=tmp_path))
+    report = go_live(home, "small", "v1-00000000-00000000-1")
+    assert made == [home]
+    assert report.stage == "live_index" and set(report.seconds) == {"promote", "gazetteer"}
