@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import time
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from georag_assets.reports import StageReport
 from georag_assets.retrieval.question import Question
 from georag_assets.retrieval.retriever import Retriever
 from georag_assets_tests.dagster_runs import build, definitions, failure_of
-from georag_assets_tests.small_corpora import declare, texts
+from georag_assets_tests.small_corpora import PLACES, declare, texts
 
 CORPUS = "field_notes"
 
@@ -250,3 +251,29 @@ def test_the_sensor_runs_as_dagster_runs_it(declarations: Path, home: Home, inst
     assert request.tags["georag/asked_for"]
     assert data.cursor
     assert len(data.cursor) < 150
+
+
+def test_a_corpus_with_labelled_queries_is_evaluated_before_it_goes_live(
+    declarations: Path, home: Home, instance: dg.DagsterInstance
+) -> None:
+    corpus = declarations / CORPUS
+    asked = [
+        {
+            "query": text.rstrip("."),
+            "bbox": [lon - 0.2, lat - 0.2, lon + 0.2, lat + 0.2],
+            "relevant": [f"docs/{name}.md"],
+        }
+        for name, (text, lon, lat) in PLACES.items()
+    ]
+    (corpus / "queries.jsonl").write_text("\n".join(map(json.dumps, asked)), encoding="utf-8")
+    with (corpus / "defs.yaml").open("a", encoding="utf-8") as file:
+        file.write("  evaluation: {queries: queries.jsonl, k: 3}\n")
+    result = build(definitions(declarations, home), CORPUS, instance)
+    assert result.success
+    figures = numbers(result, "evaluation")
+    assert figures["queries"] == 6
+    assert figures["recall_at_k"] == pytest.approx(1.0)
+    assert figures["mrr"] > 0.9
+    passed = {check.check_name for check in result.get_asset_check_evaluations() if check.passed}
+    assert {"evidence_is_complete", "recall_not_below_live"} <= passed
+    assert live_build(home, CORPUS) == figures["build"]
