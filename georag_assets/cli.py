@@ -246,6 +246,26 @@ def rollback(
 
 
 @app.command()
+def evidence(
+    chunk_id: Annotated[str, typer.Argument(metavar="CHUNK_ID")],
+    corpus: Annotated[str, typer.Option(metavar="CORPUS", help="The corpus that the citation names.")],
+    as_json: Json = False,
+) -> None:
+    """Print the passage that a chunk id names, or named: an old id is read from its version and marked superseded."""
+    from dataclasses import asdict
+
+    from georag_assets.retrieval.citation import resolve_citation
+
+    citation = resolve_citation(_home(), _named(corpus), chunk_id)
+    if as_json:
+        _print_json(asdict(citation))
+    else:
+        superseded = "; superseded" if citation.superseded else ""
+        typer.echo(f"{citation.doc_id} {citation.start}-{citation.end}, {citation.corpus_version}{superseded}")
+        typer.echo(citation.text)
+
+
+@app.command()
 def build(
     corpus: Annotated[str, typer.Argument(metavar="CORPUS|DEFS.yaml", help="A declared corpus, or its YAML file.")],
     allow_removal: Annotated[
