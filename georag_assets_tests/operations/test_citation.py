@@ -36,7 +36,6 @@ def test_an_old_chunk_id_resolves_through_its_version_and_says_that_it_is_supers
         assert not any(report.blocked for report in build_corpus(home, declaration, embedder=embedder))
 
     def cited() -> str:
-
         rows = home.tables.read("reports", CHUNKS, columns=["chunk_id", "text"]).to_pylist()
         (found,) = [row["chunk_id"] for row in rows if lock in row["text"]]
         return str(found)
