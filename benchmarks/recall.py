@@ -44,7 +44,7 @@ def measure(report: Report, quick: bool) -> None:
 def _add(report: Report, planned: RecallTable, by_graph: RecallTable) -> None:
     for row, graph in zip(planned.rows, by_graph.rows, strict=True):
         name = f"recall@{planned.k}, {_name(row)}"
-        if row.recall is None or row.recall_off is None or graph.recall is None:
+        if row.recall is None or row.recall_off is None or row.ms_off is None or graph.recall is None:
             report.add(name, None, row.skipped, "skipped", None)
             continue
         share = "exact" if row.exact == row.queries else f"{row.exact} of {row.queries} exact"

@@ -71,7 +71,7 @@ def stage_asset(
         try:
             georag_home.hold(home, corpus)
             report = stage.run(StageRun(home, declaration, config, lambda: _staged_build(context.instance, corpus)))
-            measurements.record(home.tables, corpus, report, datetime.now(UTC))
+            measurements.record(home.tables, corpus, (report, datetime.now(UTC)))
         except GeoragError as error:
             raise failure(error) from None
         context.log.info(one_line(report))

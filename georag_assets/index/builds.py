@@ -45,7 +45,14 @@ from georag_assets.index.embedding_stage import (
     unfit_chunks,
     vector_reader,
 )
-from georag_assets.index.engine_writer import EngineConfig, EngineSummary, Takeover, footprint_bytes, write_engine
+from georag_assets.index.engine_writer import (
+    EngineConfig,
+    EngineSummary,
+    Takeover,
+    WriterProcess,
+    footprint_bytes,
+    write_engine,
+)
 from georag_assets.index.lexical import LexicalEmbedder
 from georag_assets.index.live import live_build, missing_checks
 from georag_assets.index.manifest import Manifest
@@ -228,7 +235,9 @@ def _make(home: Home, plan: _Plan, upstream: Sequence[CheckResult], evaluated: b
     try:
         builds.mkdir(parents=True, exist_ok=True)
         staging.mkdir()
-        manifest = _fill(home, plan, build, staging, upstream, evaluated)
+        # Started ahead: it imports the engine while the tables are read.
+        with WriterProcess() as process:
+            manifest = _fill(home, plan, build, staging, upstream, evaluated, process)
         staging.rename(builds / build)
         files.sync(builds)
     except OSError as error:
@@ -247,7 +256,13 @@ def _make(home: Home, plan: _Plan, upstream: Sequence[CheckResult], evaluated: b
 
 
 def _fill(
-    home: Home, plan: _Plan, build: str, staging: Path, upstream: Sequence[CheckResult], evaluated: bool
+    home: Home,
+    plan: _Plan,
+    build: str,
+    staging: Path,
+    upstream: Sequence[CheckResult],
+    evaluated: bool,
+    process: WriterProcess,
 ) -> Manifest:
     seconds: dict[str, float] = {}
     clock = time.perf_counter()
@@ -267,11 +282,11 @@ def _fill(
     look_up = vector_reader(home, plan.corpus, plan.vector_set)
     other = difference(home, plan.corpus, plan.identity, plan.snapshots, unfit)
     lap("read")
-    summary = _write(home, plan, staging, look_up, unfit, chunks, other)
+    summary = _write(home, plan, staging, look_up, unfit, chunks, other, process)
     lap("write")
     ids = chunks["chunk_id"].to_pylist()
     vectors = look_up(chunks["embedded_sha256"].to_pylist())
-    search, results = _checked(staging, plan, ids, vectors)
+    search, results = _checked(staging, plan, ids, vectors, whole=other is None)
     lap("check")
     rate = texts_per_second(home, plan.corpus, plan.vector_set)
     texts = len(pc.unique(chunks["embedded_sha256"]))
@@ -311,6 +326,7 @@ def _write(
     unfit: frozenset[str],
     chunks: pa.Table,
     other: Difference | None,
+    process: WriterProcess,
 ) -> EngineSummary:
     """Stream the points to the engine's child process and, on their way, into the build's columns.
 
@@ -332,7 +348,12 @@ def _write(
         only=(lambda chunk_id: chunk_id not in unfit) if unfit else None,
         chunk_ids=sorted(other.written) if other else None,
     )
-    summary = write_engine(
+
+    def finish_columns() -> None:
+        columns.write_geometries(geometry_batches(home.tables, plan.corpus, snapshots=plan.snapshots))
+        columns.finish()
+
+    return write_engine(
         staging / ENGINE,
         plan.engine,
         columns.observing(points),
@@ -340,14 +361,13 @@ def _write(
         # Text and context, about five bytes a token each, kept once in the payload.
         expected_payload_bytes=10 * int(pc.sum(chunks["token_count"]).as_py() or 0),
         takeover=takeover,
+        process=process,
+        meanwhile=finish_columns,
     )
-    columns.write_geometries(geometry_batches(home.tables, plan.corpus, snapshots=plan.snapshots))
-    columns.finish()
-    return summary
 
 
 def _checked(
-    staging: Path, plan: _Plan, ids: Sequence[str], vectors: NDArray[np.float32]
+    staging: Path, plan: _Plan, ids: Sequence[str], vectors: NDArray[np.float32], *, whole: bool
 ) -> tuple[PlanSettings, tuple[CheckResult, ...]]:
     """Open the staged folder as a reader would, settle how it is searched, and run every check on it."""
     files.reserve_for_opening(staging / ENGINE)
@@ -360,7 +380,8 @@ def _checked(
                 index_checks.points_equal_chunks(store, columns, expected, search),
                 index_checks.every_point_names_its_source(store, columns, plan.corpus_version),
                 index_checks.spatial_filter_is_indexed(store, columns, search),
-                index_checks.filtered_recall(store, columns, vectors, ids, search),
+                # What the plan is worth was measured when the engine that this one continues was written whole.
+                index_checks.filtered_recall(store, columns, vectors, ids, search, without_plan=whole),
             )
     finally:
         store.close()

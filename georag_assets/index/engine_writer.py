@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -103,6 +103,54 @@ class Takeover:
     payload: Mapping[str, str]
 
 
+class WriterProcess:
+    """The child process that writes one engine; started ahead, it imports the engine while its parent still reads.
+
+    A context manager: leaving it ends a child that was given nothing, or not everything.
+    """
+
+    def __init__(self) -> None:
+        # Closed in `__exit__`.
+        self._complaints, self._answer = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
+        command = [sys.executable, "-m", "georag_assets.index.engine_writer", str(os.getpid())]
+        # The child imports what this process imports, installed or not.
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+        self._child = subprocess.Popen(  # noqa: S603
+            command, stdin=subprocess.PIPE, stdout=self._answer, stderr=self._complaints, env=environment
+        )
+
+    def send(
+        self, folder: Path, config: EngineConfig, batches: Iterable[pa.RecordBatch], takeover: Takeover | None
+    ) -> None:
+        """Send everything; the child goes on to optimise and close what it has written."""
+        pipe = cast("BinaryIO", self._child.stdin)
+        with suppress(BrokenPipeError):  # The child's death is read from its status, in `finished`.
+            _send(pipe, folder, config, batches, takeover)
+        with suppress(BrokenPipeError):
+            pipe.close()
+
+    def finished(self, folder: Path) -> EngineSummary:
+        """Wait until the child has finished; its death is an `IndexBuildError`."""
+        status = self._child.wait()
+        if status != 0:
+            self._complaints.seek(0)
+            raise _death(folder, status, self._complaints.read().decode("utf-8", "replace"))
+        self._answer.seek(0)
+        return EngineSummary(**json.loads(self._answer.read()))
+
+    def __enter__(self) -> WriterProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._child.poll() is None:
+            self._child.kill()
+            self._child.wait()
+        with suppress(BrokenPipeError):
+            cast("BinaryIO", self._child.stdin).close()
+        self._complaints.close()
+        self._answer.close()
+
+
 def write_engine(
     folder: Path,
     config: EngineConfig,
@@ -111,6 +159,8 @@ def write_engine(
     expected_points: int = 0,
     expected_payload_bytes: int = 0,
     takeover: Takeover | None = None,
+    process: WriterProcess | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> EngineSummary:
     """Write points to a new engine folder in a child process and wait until it is complete.
 
@@ -124,6 +174,10 @@ def write_engine(
         For the check of free space.
     takeover
         Continue a copy of an earlier engine; `batches` then holds what is other.
+    process
+        A child that was started ahead; without one it is started here.
+    meanwhile
+        Work of this process that needs no engine: done while the child optimises.
     """
     check_space(folder, expected_points, config, expected_payload_bytes)
     folder.mkdir(parents=True, exist_ok=True)
@@ -131,37 +185,17 @@ def write_engine(
         raise IndexBuildError("the engine's folder is not empty", where=str(folder), do="build under a new name")
     if takeover is not None:
         files.copy_tree(takeover.folder, folder)
-    command = [sys.executable, "-m", "georag_assets.index.engine_writer", str(folder), str(os.getpid())]
-    with tempfile.TemporaryFile() as complaints, tempfile.TemporaryFile() as answer:
-        # The child imports what this process imports, installed or not.
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
-        child = subprocess.Popen(  # noqa: S603
-            command, stdin=subprocess.PIPE, stdout=answer, stderr=complaints, env=environment
-        )
-        assert child.stdin is not None
-        try:
-            with suppress(BrokenPipeError):  # The child's death is read from its status, below.
-                _send(cast("BinaryIO", child.stdin), config, batches, takeover)
-            with suppress(BrokenPipeError):
-                child.stdin.close()
-            status = child.wait()
-        finally:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
-            with suppress(BrokenPipeError):
-                child.stdin.close()
-        if status != 0:
-            complaints.seek(0)
-            raise _death(folder, status, complaints.read().decode("utf-8", "replace"))
-        answer.seek(0)
-        return EngineSummary(**json.loads(answer.read()))
+    with process or WriterProcess() as child:
+        child.send(folder, config, batches, takeover)
+        meanwhile()
+        return child.finished(folder)
 
 
-def _send(pipe: BinaryIO, config: EngineConfig, batches: Iterable[pa.RecordBatch], takeover: Takeover | None) -> None:
-    pipe.write(json.dumps(asdict(config)).encode() + b"\n")
+def _send(
+    pipe: BinaryIO, folder: Path, config: EngineConfig, batches: Iterable[pa.RecordBatch], takeover: Takeover | None
+) -> None:
     change = None if takeover is None else {"gone": takeover.gone, "payload": dict(takeover.payload)}
-    pipe.write(json.dumps(change).encode() + b"\n")
+    pipe.write(json.dumps({"folder": str(folder), "config": asdict(config), "change": change}).encode() + b"\n")
     pipe.flush()
     with pa.ipc.new_stream(pipe, points_schema(config.dimension)) as stream:
         for batch in batches:
@@ -191,12 +225,17 @@ def _die_with_parent(parent: int) -> None:
         sys.exit("the parent is gone")
 
 
-def _child(folder: str, parent: int) -> None:
+def _child(parent: int) -> None:
     _die_with_parent(parent)
+    # Before the order comes: the parent may have started this process ahead.
+    import qdrant_edge  # noqa: F401
+
+    import georag_assets.index.embedded
+    import georag_assets.index.lexical  # noqa: F401
+
     source = sys.stdin.buffer
-    config = EngineConfig(**json.loads(source.readline()))
-    change = json.loads(source.readline())
-    writer = _Writer(Path(folder), config, change)
+    order = json.loads(source.readline())
+    writer = _Writer(Path(order["folder"]), EngineConfig(**order["config"]), order["change"])
     with pa.ipc.open_stream(source) as stream:
         for batch in stream:
             writer.add(batch)
@@ -312,4 +351,4 @@ class _Writer:
 
 
 if __name__ == "__main__":
-    _child(sys.argv[1], int(sys.argv[2]))
+    _child(int(sys.argv[1]))

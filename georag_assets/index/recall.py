@@ -41,8 +41,8 @@ class RecallRow:
     """One level of the sweep.
 
     `level` None is the unfiltered baseline. `passing` is the mean number of points that passed; `exact` how many of
-    the queries were answered exactly; `recall_off` and `ms_off` are without the plan. `skipped` says why nothing was
-    measured.
+    the queries were answered exactly; `recall_off` and `ms_off` are without the plan, None where that was not asked.
+    `skipped` says why nothing was measured.
     """
 
     correlation: str
@@ -56,7 +56,7 @@ class RecallRow:
     asked_again: int = 0
     plans: str = ""
     ms: float = 0.0
-    ms_off: float = 0.0
+    ms_off: float | None = None
     skipped: str = ""
 
 
@@ -84,9 +84,9 @@ class RecallTable:
         return min((row.recall for row in self.measured if row.recall is not None), default=1.0)
 
     @property
-    def lowest_off(self) -> float:
-        """Lowest filtered recall with the plan switched off."""
-        return min((row.recall_off for row in self.measured if row.recall_off is not None), default=1.0)
+    def lowest_off(self) -> float | None:
+        """Lowest filtered recall with the plan switched off; None where that was not measured."""
+        return min((row.recall_off for row in self.measured if row.recall_off is not None), default=None)
 
     def faults(self, floor: float = FLOOR, most_under_baseline: float = MOST_UNDER_BASELINE) -> list[str]:
         """Return why this table does not let a build go live; empty where it does."""
@@ -123,6 +123,7 @@ def measure(
     correlations: Sequence[str] = CORRELATIONS,
     per_level: int = 20,
     seed: int = 0,
+    without_plan: bool = True,
 ) -> RecallTable:
     """Measure recall@k of a build over the sweep.
 
@@ -132,13 +133,17 @@ def measure(
         The vectors as they were before the store got them, and their chunk ids, in any order.
     queries
         Query vectors; without them, points of the build moved a little, so that their best match is not themselves.
+    without_plan
+        Search once more with the plan switched off, to tell what the plan is worth.
     """
     plan = PlannedSearch(store, columns, settings)
-    off = PlannedSearch(store, columns, replace(plan.settings, enabled=False))
+    searches = {"on": plan}
+    if without_plan:
+        searches["off"] = PlannedSearch(store, columns, replace(plan.settings, enabled=False))
     truth = _Truth(columns, vectors, ids)
     random = np.random.default_rng(seed)
     asked = _queries(truth.matrix, per_level, random) if queries is None else queries[:per_level]
-    rows = [_measured(plan, off, truth, [(query, SearchFilter()) for query in asked], "unfiltered", None, k)]
+    rows = [_measured(searches, truth, [(query, SearchFilter()) for query in asked], "unfiltered", None, k)]
     for correlation in correlations:
         for level in levels:
             # A level's regions do not depend on which other levels are measured.
@@ -149,7 +154,7 @@ def measure(
                 rows.append(RecallRow(correlation, level, skipped=skipped))
                 continue
             cases = list(_cases(truth, asked, correlation, wanted, random))
-            rows.append(_measured(plan, off, truth, cases, correlation, level, k))
+            rows.append(_measured(searches, truth, cases, correlation, level, k))
     return RecallTable(k, columns.count, tuple(rows))
 
 
@@ -266,16 +271,15 @@ def _wrap(longitude: float) -> float:
 
 
 def _measured(
-    plan: PlannedSearch,
-    off: PlannedSearch,
+    searches: Mapping[str, PlannedSearch],
     truth: _Truth,
     cases: Sequence[tuple[NDArray[np.float32], SearchFilter]],
     correlation: str,
     level: float | None,
     k: int,
 ) -> RecallRow:
-    recalls: dict[str, list[float]] = {"on": [], "off": []}
-    seconds: dict[str, list[float]] = {"on": [], "off": []}
+    recalls: dict[str, list[float]] = {name: [] for name in searches}
+    seconds: dict[str, list[float]] = {name: [] for name in searches}
     plans: Counter[str] = Counter()
     passing, again, small_not_exact = [], 0, 0
     for query, where in cases:
@@ -287,14 +291,14 @@ def _measured(
         passed = np.zeros(truth.columns.count, dtype=bool)
         passed[rows] = True
         passing.append(len(rows))
-        for name, search in (("on", plan), ("off", off)):
+        for name, search in searches.items():
             started = time.perf_counter()
             report = search.search(DenseQuery(query), where, k)
             seconds[name].append(time.perf_counter() - started)
             found = truth.columns.rows_of([hit.chunk_id for hit in report.hits])
             found = found[found >= 0]
             recalls[name].append(float(np.count_nonzero(passed[found] & (scores[found] >= cut))) / k)
-            if search is plan:
+            if name == "on":
                 plans[report.plan] += 1
                 again += report.asked_again
                 small_not_exact += len(rows) <= ALWAYS_EXACT and level is not None and report.plan == "graph"
@@ -306,13 +310,13 @@ def _measured(
         queries=len(passing),
         passing=float(np.mean(passing)),
         recall=float(np.mean(recalls["on"])),
-        recall_off=float(np.mean(recalls["off"])),
+        recall_off=float(np.mean(recalls["off"])) if "off" in searches else None,
         exact=_exact(plans),
         small_not_exact=small_not_exact,
         asked_again=again,
         plans=", ".join(f"{name} {count}" for name, count in sorted(plans.items())),
         ms=float(np.median(seconds["on"])) * 1e3,
-        ms_off=float(np.median(seconds["off"])) * 1e3,
+        ms_off=float(np.median(seconds["off"])) * 1e3 if "off" in searches else None,
     )
 
 

@@ -75,24 +75,39 @@ def build_corpus(
     def build() -> str:
         return str(reports[-1].metadata["build"])
 
+    def index_stage() -> StageReport:
+        return build_index(home, declaration, embedder=embedder)
+
     stages: list[Callable[[], StageReport]] = [
         lambda: sync_documents(home, declaration, allow_removal=allow_removal),
         lambda: publish_version(home, declaration),
         lambda: chunk_corpus(home, declaration),
         lambda: frame_corpus(home, declaration),
         lambda: embed_corpus(home, declaration, embedder),
-        lambda: build_index(home, declaration, embedder=embedder),
+        index_stage,
     ]
     if declaration.evaluation is not None:
         stages.append(lambda: evaluate_build(home, declaration, build(), embedder=embedder))
     stages.append(lambda: go_live(home, corpus, build()))
+    unrecorded: list[tuple[StageReport, datetime]] = []
+
+    def record_what_is_new() -> None:
+        if unrecorded:
+            record(home.tables, corpus, *unrecorded)
+            unrecorded.clear()
+
     with writing(home, corpus):
-        for stage in stages:
-            report = stage()
-            reports.append(report)
-            record(home.tables, corpus, report, datetime.now(UTC))
-            if on_stage is not None:
-                on_stage(report)
-            if report.blocked:
-                break
+        try:
+            for stage in stages:
+                if stage is index_stage:  # a build's manifest takes over the checks of the stages before it
+                    record_what_is_new()
+                report = stage()
+                reports.append(report)
+                unrecorded.append((report, datetime.now(UTC)))
+                if on_stage is not None:
+                    on_stage(report)
+                if report.blocked:
+                    break
+        finally:
+            record_what_is_new()
     return reports

@@ -398,16 +398,18 @@ def _live_recall(
     queries: Sequence[LabelledQuery],
     embedder: Embedder,
 ) -> _Live | None:
+    from georag_assets.index import manifest as manifests
+    from georag_assets.index.folders import build_folder
     from georag_assets.index.live import live_build
 
     live = live_build(home, corpus)
     if live is None or live == staged:
         return None
     try:
+        recorded = manifests.read(build_folder(home, corpus, live)).check(RECALL_CHECK)
+        if recorded is not None and _same_terms(recorded.detail, report):
+            return _Live(live, float(recorded.numbers["recall_at_k"]))
         with Retriever(home, (corpus,), live, embedder=embedder) as retriever:
-            recorded = retriever.builds[0].manifest.check(RECALL_CHECK)
-            if recorded is not None and _same_terms(recorded.detail, report):
-                return _Live(live, float(recorded.numbers["recall_at_k"]))
             return _Live(
                 live, evaluate_with(retriever, queries, report.k, report.place, per_signal=False).overall.recall_at_k
             )

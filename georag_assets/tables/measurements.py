@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 import pyarrow as pa
@@ -34,15 +34,21 @@ MEASUREMENTS = TableSpec(
 )
 
 
-def record(tables: Tables, namespace: str, report: StageReport, at: datetime) -> int:
-    """Append the report's counts, seconds and checks; returns the table's snapshot id.
+def record(tables: Tables, namespace: str, *reports: tuple[StageReport, datetime]) -> int:
+    """Append the counts, seconds and checks of reports, each at its time, in one commit; returns the snapshot id.
 
     `kind` is `count`, `seconds`, `check` or `number` (one that a check gave, named `<check>.<number>`).
     """
+    rows = [row for report, at in reports for row in _rows(report, at)]
+    added = pa.Table.from_pylist(rows, schema=MEASUREMENTS.schema)
+    return tables.replace_rows(namespace, MEASUREMENTS, key="stage", removed=[], added=added)
+
+
+def _rows(report: StageReport, at: datetime) -> Iterator[dict[str, object]]:
     base = {"at": at.timestamp(), "stage": report.stage, "data_version": report.data_version}
-    rows: list[dict[str, object]] = []
     for kind, values in (("count", report.counts), ("seconds", report.seconds)):
-        rows += [{**base, "kind": kind, "name": name, "value": float(value)} for name, value in values.items()]
+        for name, value in values.items():
+            yield {**base, "kind": kind, "name": name, "value": float(value)}
     for check in report.checks:
         detail = {
             "description": check.description,
@@ -50,23 +56,17 @@ def record(tables: Tables, namespace: str, report: StageReport, at: datetime) ->
             "numbers": dict(check.numbers),
             "detail": dict(check.detail),
         }
-        rows.append(
-            {
-                **base,
-                "kind": "check",
-                "name": check.name,
-                "passed": check.passed,
-                "blocking": check.blocking,
-                "detail_json": json.dumps(detail, default=str),
-            }
-        )
-        rows += [
-            {**base, "kind": "number", "name": f"{check.name}.{name}", "value": float(value)}
-            for name, value in check.numbers.items()
-            if math.isfinite(value)
-        ]
-    added = pa.Table.from_pylist(rows, schema=MEASUREMENTS.schema)
-    return tables.replace_rows(namespace, MEASUREMENTS, key="stage", removed=[], added=added)
+        yield {
+            **base,
+            "kind": "check",
+            "name": check.name,
+            "passed": check.passed,
+            "blocking": check.blocking,
+            "detail_json": json.dumps(detail, default=str),
+        }
+        for name, value in check.numbers.items():
+            if math.isfinite(value):
+                yield {**base, "kind": "number", "name": f"{check.name}.{name}", "value": float(value)}
 
 
 def checks_of(tables: Tables, namespace: str, stage: str, data_version: str) -> list[CheckResult]:

@@ -200,5 +200,5 @@ def run_upstream(home: Home, made: Embedder, *, corpus: str = "small", failing: 
     for stage, names in UPSTREAM_CHECKS.items():
         checks = tuple(CheckResult(name, name not in failing, True, name) for name in names)
         report = StageReport(corpus, stage, "d1", {}, {}, checks)
-        record(home.tables, corpus, report, datetime.now(UTC))
-    record(home.tables, corpus, embed_corpus(home, declaration(corpus), made), datetime.now(UTC))
+        record(home.tables, corpus, (report, datetime.now(UTC)))
+    record(home.tables, corpus, (embed_corpus(home, declaration(corpus), made), datetime.now(UTC)))

@@ -340,13 +340,14 @@ def test_a_stream_without_its_end_is_not_finished(tmp_path: Path) -> None:
     with pa.ipc.new_stream(sink, points_schema(8)) as stream:
         for batch in batches_of(EARTH[:5], vectors(5)):
             stream.write_batch(batch)
-    sent = json.dumps(asdict(EngineConfig(8))).encode() + b"\nnull\n" + sink.getvalue().to_pybytes()
-    for cut, complaint in ((len(sent), b"without its end mark"), (len(sent) - 400, b"")):
+    stream_bytes = sink.getvalue().to_pybytes()
+    for cut, complaint in ((len(stream_bytes), b"without its end mark"), (len(stream_bytes) - 400, b"")):
         folder = tmp_path / str(cut)
         folder.mkdir()
+        order = {"folder": str(folder), "config": asdict(EngineConfig(8)), "change": None}
         ran = subprocess.run(
-            [sys.executable, "-m", "georag_assets.index.engine_writer", str(folder), str(os.getpid())],
-            input=sent[:cut],
+            [sys.executable, "-m", "georag_assets.index.engine_writer", str(os.getpid())],
+            input=json.dumps(order).encode() + b"\n" + stream_bytes[:cut],
             capture_output=True,
             cwd=Path(__file__).parents[2],
         )

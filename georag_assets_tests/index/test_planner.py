@@ -82,6 +82,7 @@ def test_the_sweep_reaches_the_floor_and_shows_what_the_plan_is_worth(graph: Sma
     table = recall.measure(graph.store, graph.columns, graph.vectors, ids, per_level=10)
     assert table.faults() == []
     assert len(table.measured) == 15
+    assert table.lowest_off is not None
     assert table.lowest_off < recall.FLOOR, "with the plan off the graph loses neighbours"
 
 

@@ -17,7 +17,7 @@ def report(passed: bool, version: str = "v1") -> StageReport:
 
 
 def test_counts_seconds_and_the_numbers_of_checks_are_rows(home: Home) -> None:
-    record(home.tables, "corpus", report(True), AT)
+    record(home.tables, "corpus", (report(True), AT))
     rows = home.tables.read("corpus", MEASUREMENTS).to_pylist()
     values = {(row["kind"], row["name"]): row["value"] for row in rows if row["value"] is not None}
     assert values == {("count", "new"): 3, ("seconds", "work"): 0.25, ("number", "sound.share"): 0.5}
@@ -25,9 +25,9 @@ def test_counts_seconds_and_the_numbers_of_checks_are_rows(home: Home) -> None:
 
 
 def test_the_latest_outcome_of_a_check_for_a_version_comes_back_whole(home: Home) -> None:
-    record(home.tables, "corpus", report(True), AT + timedelta(hours=1))
-    record(home.tables, "corpus", report(False), AT)
-    record(home.tables, "corpus", report(False, "v2"), AT + timedelta(hours=2))
+    record(home.tables, "corpus", (report(True), AT + timedelta(hours=1)))
+    record(home.tables, "corpus", (report(False), AT))
+    record(home.tables, "corpus", (report(False, "v2"), AT + timedelta(hours=2)))
     assert checks_of(home.tables, "corpus", "stage", "v1") == list(report(True).checks)
     assert checks_of(home.tables, "corpus", "other", "v1") == []
     assert checks_of(home.tables, "elsewhere", "stage", "v1") == []
