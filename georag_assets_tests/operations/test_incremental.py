@@ -116,6 +116,11 @@ def answers(corpus: Any) -> tuple[Any, ...]:
         )
 
 
+def recall_without_plan(stages):
+    check = next(check for check in stages["index_build"].checks if check.name == "filtered_recall")
+    return check.detail["table"]["rows"][0]["recall_off"]
+
+
 def test_a_build_that_continues_another_answers_as_one_written_whole(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(difference, "MOST_CHANGED", 9.0)
     monkeypatch.setattr(difference, "MOST_DRIFT", 9.0)
@@ -127,6 +132,8 @@ def test_a_build_that_continues_another_answers_as_one_written_whole(corpus, tmp
     continued = corpus.build()
     assert continued["index_build"].metadata["continues"] == first["live_index"].metadata["build"]
     assert continued["live_index"].counts["promoted"] == 1, "every check ran on it and passed"
+    assert recall_without_plan(first) == 1.0
+    assert recall_without_plan(continued) is None, "what the plan is worth was measured on the whole build"
     found = answers(corpus)
     monkeypatch.setattr(difference, "MOST_CHANGED", 0.0)
     shutil.rmtree(corpus.home.corpus_folder("small"))

@@ -31,3 +31,10 @@ def test_the_latest_outcome_of_a_check_for_a_version_comes_back_whole(home: Home
     assert checks_of(home.tables, "corpus", "stage", "v1") == list(report(True).checks)
     assert checks_of(home.tables, "corpus", "other", "v1") == []
     assert checks_of(home.tables, "elsewhere", "stage", "v1") == []
+
+
+def test_several_reports_are_one_commit_each_at_its_own_time(home: Home) -> None:
+    later = AT + timedelta(minutes=5)
+    first = record(home.tables, "corpus", (report(True), AT), (report(False, "v2"), later))
+    rows = home.tables.read("corpus", MEASUREMENTS, snapshot_id=first).to_pylist()
+    assert {(row["data_version"], row["at"]) for row in rows} == {("v1", AT.timestamp()), ("v2", later.timestamp())}
