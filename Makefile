@@ -39,8 +39,9 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/uv pip install --python $(BIN)/python -c constraints.txt -b constraints.txt -e '.[dev]'
 	@touch $@
 
-$(DAGSTER_HOME)/dagster.yaml: dagster.yaml
-	@mkdir -p $(@D) && cp $< $@
+# Only where there is none: DAGSTER_HOME may be somebody's own.
+$(DAGSTER_HOME)/dagster.yaml: | dagster.yaml
+	@mkdir -p $(@D) && cp dagster.yaml $@
 
 demo: $(STAMP) $(DAGSTER_HOME)/dagster.yaml
 	@echo "== building corpus 'ava' (American viticultural areas) through Dagster"
