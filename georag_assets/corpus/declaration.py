@@ -38,9 +38,30 @@ from georag_assets.errors import DeclarationError, GeoragError
 from georag_assets.settings import expand
 
 CORPUS_TYPE = "georag_assets.components.Corpus"
-TEXT_FORMATS = {".md": "markdown", ".markdown": "markdown", ".txt": "text"}
-RECORD_FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "geoparquet"}
+TEXT_FORMATS = {
+    ".md": "markdown",
+    ".mkd": "markdown",
+    ".markdown": "markdown",
+    ".txt": "text",
+    ".rst": "restructuredtext",
+    ".adoc": "asciidoc",
+    ".asciidoc": "asciidoc",
+    ".html": "html",
+    ".htm": "html",
+}
+RECORD_FORMATS = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".parquet": "geoparquet",
+    ".geojson": "geojson",
+    ".gpkg": "geopackage",
+    ".shp": "shapefile",
+    ".kml": "kml",
+    ".gml": "gml",
+}
 FORMATS = TEXT_FORMATS | RECORD_FORMATS
+LAYERED_FORMATS = ("geopackage", "kml", "gml")
 
 
 def _located(value: object, info: ValidationInfo) -> object:
@@ -106,12 +127,33 @@ class Columns(_Declared):
 
 
 class Source(_Declared):
-    """Files of one format: a file, a folder (its files of known formats), or a pattern such as `docs/**/*.md`."""
+    """Files of one format: a file, a folder (its files of known formats), or a pattern such as `docs/**/*.md`.
+
+    `layer` names the one layer to read of a file that holds several (GeoPackage, KML, GML).
+    """
 
     path: LocatedPath
-    format: Literal["markdown", "text", "jsonl", "csv", "geoparquet"] | None = None
+    format: (
+        Literal[
+            "markdown",
+            "text",
+            "restructuredtext",
+            "asciidoc",
+            "html",
+            "jsonl",
+            "csv",
+            "geoparquet",
+            "geojson",
+            "geopackage",
+            "shapefile",
+            "kml",
+            "gml",
+        ]
+        | None
+    ) = None
     encoding: str = "utf-8"
     columns: Columns | None = None
+    layer: str | None = None
 
     @field_validator("encoding")
     @classmethod
@@ -129,6 +171,8 @@ class Source(_Declared):
             raise ValueError(f"columns (id and text at least), because {known} holds records")
         if known in TEXT_FORMATS.values() and self.columns is not None:
             raise ValueError(f"no columns, because {known} is one document per file")
+        if self.layer is not None and known not in LAYERED_FORMATS:
+            raise ValueError(f"no layer, because only {', '.join(LAYERED_FORMATS)} have layers")
         return self
 
 
@@ -240,10 +284,11 @@ class CorpusDeclaration(_Declared):
 
 
 def format_of(path: Path) -> str | None:
-    """Return the format that a file's suffix means (`.jsonl.gz` and `.csv.gz` too); None where it means none."""
+    """Return the format that a file's suffix means, `.gz` after one that is read as a stream too; None where none."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes[-1:] == [".gz"]:
-        return {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}.get("".join(suffixes[-2:-1]))
+        packed = {".jsonl", ".ndjson", ".csv", ".geojson"} & set(suffixes[-2:-1])
+        return RECORD_FORMATS[packed.pop()] if packed else None
     return FORMATS.get(suffixes[-1]) if suffixes else None
 
 

@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 from georag_assets.corpus.sources.csv_table import CsvLoader
+from georag_assets.corpus.sources.geojson import GeoJsonLoader
 from georag_assets.corpus.sources.geoparquet import GeoParquetLoader
+from georag_assets.corpus.sources.html import HtmlLoader
 from georag_assets.corpus.sources.json_lines import JsonLinesLoader
 from georag_assets.corpus.sources.loader import Loader, Rejection, SourceFile, list_files
-from georag_assets.corpus.sources.text import MarkdownLoader, PlainTextLoader
+from georag_assets.corpus.sources.text import (
+    AsciiDocLoader,
+    MarkdownLoader,
+    PlainTextLoader,
+    ReStructuredTextLoader,
+)
+from georag_assets.corpus.sources.vector import VectorLoader
 
 __all__ = ["LOADERS", "Loader", "Rejection", "SourceFile", "list_files", "loader_for"]
 
-LOADERS: tuple[Loader, ...] = (MarkdownLoader(), PlainTextLoader(), JsonLinesLoader(), CsvLoader(), GeoParquetLoader())
+LOADERS: tuple[Loader, ...] = (
+    MarkdownLoader(),
+    PlainTextLoader(),
+    ReStructuredTextLoader(),
+    AsciiDocLoader(),
+    HtmlLoader(),
+    JsonLinesLoader(),
+    CsvLoader(),
+    GeoParquetLoader(),
+    GeoJsonLoader(),
+    VectorLoader(),
+)
 
 
 def loader_for(name: str | None) -> Loader | None:

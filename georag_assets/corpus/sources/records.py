@@ -1,4 +1,4 @@
-"""Records: a row of named values as a document, the same for JSON Lines, CSV and GeoParquet.
+"""Records: a row of named values as a document, the same for every format of records.
 
 What belongs here: which value becomes which part of a document, and what makes a record unusable. What does not: how
 a format is read, and geometry (`shapes`). Only columns that the declaration names are looked at.
@@ -101,7 +101,7 @@ class RecordReader:
             value = record.get(self.columns.geometry)
             stated = self.geometry_epsg or declared
             evidence = self.geometry_evidence if self.geometry_epsg else "declared frame of the corpus"
-            return shape_of(value, stated, evidence, self.columns.geometry)
+            return shape_of(value, stated, evidence, self.columns.geometry, file_states=self.geometry_epsg is not None)
         return None
 
     def _period(self, record: Mapping[str, object]) -> Period | None:

@@ -21,6 +21,7 @@ from georag_assets.geometry.shapes import box_shape
 WGS84 = 4326
 # A box that goes east over the antimeridian and is still wider than this has its west and east swapped, most likely.
 BELT_DEGREES = 180
+_GEOJSON = "GeoJSON (RFC 7946)"
 LARGEST_CODE = 1_000_000
 """Codes of PROJ's databases end far below; a larger number fits no column."""
 
@@ -75,12 +76,18 @@ def box_of(value: object, declared_epsg: int | None, column: str) -> Shape | Non
     return Shape(shapely.to_wkb(shape), WGS84, evidence, tuple(flags))
 
 
-def shape_of(value: object, epsg: int | None, evidence: str | None, column: str) -> Shape | None:
-    """Return the shape of a WKT, EWKT, GeoJSON, WKB or EWKB value; what it states itself goes before `epsg`."""
+def shape_of(
+    value: object, epsg: int | None, evidence: str | None, column: str, *, file_states: bool = False
+) -> Shape | None:
+    """Return the shape of a WKT, EWKT, GeoJSON, WKB or EWKB value.
+
+    An SRID of the value's own goes before `epsg`; so does GeoJSON's WGS 84, except before a code that the file states
+    (`file_states`: the `crs` member of GeoJSON 2008).
+    """
     if value is None or value in ("", b""):
         return None
     geometry, own, where = _parsed(value, column)
-    if own is not None:
+    if own is not None and not (file_states and where == _GEOJSON):
         if not 0 <= own <= LARGEST_CODE:
             raise UnusableError("bad_geometry", f"column {column}: {where} is no EPSG code")
         epsg, evidence = own, f"{where}, column {column}"
@@ -135,11 +142,11 @@ def _parsed(value: object, column: str) -> tuple[BaseGeometry, int | None, str]:
             geometry = shapely.from_wkb(value)
             return geometry, shapely.get_srid(geometry) or None, "SRID of the EWKB"
         if isinstance(value, dict):
-            return shapely.from_geojson(json.dumps(value)), WGS84, "GeoJSON (RFC 7946)"
+            return shapely.from_geojson(json.dumps(value)), WGS84, _GEOJSON
         if isinstance(value, str):
             text = value.strip()
             if text.startswith("{"):
-                return shapely.from_geojson(text), WGS84, "GeoJSON (RFC 7946)"
+                return shapely.from_geojson(text), WGS84, _GEOJSON
             if text[:5].upper() == "SRID=":
                 code, _, text = text[5:].partition(";")
                 return shapely.from_wkt(text), int(code), "SRID of the EWKT"

@@ -1,4 +1,4 @@
-"""Markdown and plain text: one document per file.
+"""Markdown, reStructuredText, AsciiDoc and plain text: one document per file, its text as it stands.
 
 What belongs here: reading bytes as text exactly, and a title. What does not: structure of the text (`chunking`).
 """
@@ -13,6 +13,8 @@ from georag_assets.corpus.models import Document
 from georag_assets.corpus.sources.loader import Rejection, SourceFile, UnusableError
 
 _HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.+?)[ \t]*#*[ \t]*\r?$", re.MULTILINE)
+_ASCIIDOC_HEADING = re.compile(r"^={1,6}[ \t]+(\S.*?)[ \t]*\r?$", re.MULTILINE)
+_UNDERLINED = re.compile(r"^(\S.*?)[ \t]*\r?\n([=\-~^\"'`#*+.:_])\2{2,}[ \t]*\r?$", re.MULTILINE)
 
 
 class PlainTextLoader:
@@ -25,19 +27,24 @@ class PlainTextLoader:
         """Yield the file's one document."""
         limit = int(declaration.max_document_mb * 2**20)
         try:
-            text = _read(file, source.encoding, limit)
+            text, title = self.read(file, source.encoding, limit)
         except UnusableError as error:
             yield Rejection(file.name, file.name, file.name, error.kind, error.reason)
             return
         yield Document(
             doc_id=file.name,
             text=text,
-            title=self.title(text) or file.path.stem,
+            title=title or file.path.stem,
             source=file.name,
             location=f"{file.name}:1",
             media_type=self.media_type,
             content_sha256="",
         )
+
+    def read(self, file: SourceFile, encoding: str, limit: int) -> tuple[str, str | None]:
+        """Return the document's text and the title that it states; raise UnusableError where it is unusable."""
+        text = read_text(file, encoding, limit)
+        return text, self.title(text)
 
     def title(self, text: str) -> str | None:
         """Return the title that the text states."""
@@ -56,7 +63,31 @@ class MarkdownLoader(PlainTextLoader):
         return match[1] if match else None
 
 
-def _read(file: SourceFile, encoding: str, limit: int) -> str:
+class ReStructuredTextLoader(PlainTextLoader):
+    """A reStructuredText file; its title is its first line that is underlined at its whole length."""
+
+    formats = ("restructuredtext",)
+    media_type = "text/x-rst"
+
+    def title(self, text: str) -> str | None:
+        """Return the first underlined line of the first 4,000 characters."""
+        return next((found[1] for found in _UNDERLINED.finditer(text[:4000]) if len(found[1]) > 2), None)
+
+
+class AsciiDocLoader(PlainTextLoader):
+    """An AsciiDoc file; its title is its first heading."""
+
+    formats = ("asciidoc",)
+    media_type = "text/asciidoc"
+
+    def title(self, text: str) -> str | None:
+        """Return the first heading of the first 4,000 characters."""
+        match = _ASCIIDOC_HEADING.search(text[:4000])
+        return match[1] if match else None
+
+
+def read_text(file: SourceFile, encoding: str, limit: int) -> str:
+    """Return a file's text; raise UnusableError where it is none, or larger than `limit` bytes."""
     path = file.path
     try:
         if not path.is_file():

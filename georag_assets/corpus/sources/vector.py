@@ -1,0 +1,143 @@
+"""Map layers that GDAL reads, as records: GeoPackage, Shapefile, KML and GML.
+
+What belongs here: one layer's rows as records, and the frame that the file states. What does not: records to documents
+(`records`). Rows come in Arrow batches; a frame is taken from the file or its `.prj` and never guessed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from xml.parsers import expat
+
+import pyogrio
+import pyogrio.errors
+import pyproj
+
+from georag_assets.corpus.declaration import CorpusDeclaration, Source, format_of
+from georag_assets.corpus.models import Document
+from georag_assets.corpus.sources.loader import Rejection, SourceFile
+from georag_assets.corpus.sources.records import RecordReader, check_columns
+from georag_assets.errors import SourceError
+
+_BATCH_ROWS = 1_000
+_GEOMETRY = "geometry"
+_MEDIA_TYPES = {
+    "geopackage": "application/geopackage+sqlite3",
+    "shapefile": "application/vnd.shp",
+    "kml": "application/vnd.google-earth.kml+xml",
+    "gml": "application/gml+xml",
+}
+# GDAL would write what it learned of a GML file beside it, into somebody's source folder.
+_OPEN_OPTIONS = {"gml": {"WRITE_GFS": "NO"}}
+_XML = ("kml", "gml")
+# What a Shapefile cannot be read without.
+_PARTS = (".shx", ".dbf")
+
+
+class VectorLoader:
+    """A layer of a file; a record is a row's columns with its `geometry`, and `fid` where the file has no such column.
+
+    Coordinates come as longitude and latitude, easting and northing, whatever order the frame's definition has.
+    """
+
+    formats = ("geopackage", "shapefile", "kml", "gml")
+
+    def load(self, file: SourceFile, source: Source, declaration: CorpusDeclaration) -> Iterator[Document | Rejection]:
+        """Yield a document per row."""
+        columns = source.columns
+        assert columns is not None
+        form = source.format or format_of(file.path) or ""
+        _check_file(file, form)
+        try:
+            layer = _layer(file, source.layer)
+            with _opened(file, layer, form) as (described, stream):
+                names = [*described["fields"], _GEOMETRY, "fid"]
+                check_columns(set(columns.declared) - set(names), names, file)
+                if columns.geometry is None and columns.bbox is None:
+                    columns = columns.model_copy(update={"geometry": _GEOMETRY})
+                epsg, stated = _frame(described["crs"])
+                where = f"{file.path.stem}.prj" if form == "shapefile" else f"layer {layer} of {file.name}"
+                reader = RecordReader(file, columns, declaration, _MEDIA_TYPES[form], epsg, f"{where}: {stated}")
+                number = 0
+                for batch in stream:
+                    for row in batch.to_pylist():
+                        number += 1
+                        yield reader.read(_record(row, described), number)
+        except pyogrio.errors.DataSourceError as error:
+            raise _unreadable(file, error) from error
+
+
+def _record(row: dict[str, Any], described: dict[str, Any]) -> dict[str, Any]:
+    geometry = row.pop(described["geometry_name"] or "wkb_geometry", None)
+    fid = row.pop(described["fid_column"] or "OGC_FID", None)
+    return {"fid": fid, **row, _GEOMETRY: geometry}
+
+
+def _opened(file: SourceFile, layer: str, form: str) -> contextlib.AbstractContextManager[tuple[dict[str, Any], Any]]:
+    opened: contextlib.AbstractContextManager[tuple[dict[str, Any], Any]] = pyogrio.raw.open_arrow(
+        file.path,
+        layer=layer,
+        batch_size=_BATCH_ROWS,
+        return_fids=True,
+        use_pyarrow=True,
+        **_OPEN_OPTIONS.get(form, {}),
+    )
+    return opened
+
+
+def _check_file(file: SourceFile, form: str) -> None:
+    if file.path.is_dir():
+        raise SourceError("a folder stands where a file is meant", where=str(file.path))
+    if form in _XML:
+        _check_xml(file)
+    if form != "shapefile":
+        return
+    beside = {path.suffix.lower() for path in file.path.parent.glob(f"{file.path.stem}.*")}
+    lacking = [part for part in _PARTS if part not in beside]
+    if lacking:
+        raise SourceError(
+            "the Shapefile is not whole",
+            where=str(file.path),
+            expected=f"{', '.join(file.path.stem + part for part in lacking)} beside it",
+            do="copy all files of the Shapefile",
+        )
+
+
+def _check_xml(file: SourceFile) -> None:
+    """Raise where a file is cut off: GDAL reads as much of a GML file as there is and says nothing."""
+    parser = expat.ParserCreate()
+    try:
+        with file.path.open("rb") as stream:
+            parser.ParseFile(stream)
+    except (expat.ExpatError, OSError) as error:
+        raise _unreadable(file, error) from error
+
+
+def _layer(file: SourceFile, wanted: str | None) -> str:
+    layers = [str(name) for name, _ in pyogrio.list_layers(file.path)]
+    if wanted is None and len(layers) == 1:
+        return layers[0]
+    if wanted in layers:
+        return str(wanted)
+    raise SourceError(
+        "the file holds several layers" if wanted is None else f"the file has no layer {wanted!r}",
+        where=str(file.path),
+        expected="`layer` in the source's declaration, one of those found",
+        found=", ".join(layers)[:400] or "no layer",
+    )
+
+
+def _frame(crs: str | None) -> tuple[int | None, str]:
+    """Return the code of a frame as the file defines it, and its name; no code where the definition equals none."""
+    if not crs:
+        return None, "no frame is stated"
+    found = pyproj.CRS.from_user_input(crs)
+    code = found.to_epsg()
+    return code, f"EPSG:{code} {found.name}" if code else f"{found.name} (no EPSG code)"
+
+
+def _unreadable(file: SourceFile, error: Exception) -> SourceError:
+    words = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+    return SourceError("the map layer cannot be read", where=str(file.path), found=words, do="copy the file again")
