@@ -187,6 +187,7 @@ class _Sync:
     unjoined: list[str] = field(default_factory=list)
     characters: int = 0
     located: int = 0
+    geometry_flags: Counter[str] = field(default_factory=Counter)
     licences: Counter[str] = field(default_factory=Counter)
     by_source: Counter[str] = field(default_factory=Counter)
     _files: list[tuple[int, SourceFile]] = field(default_factory=list)
@@ -317,6 +318,7 @@ class _Sync:
         self.kept[document.doc_id] = document.location
         self.characters += len(document.text)
         self.located += document.geometry_wkb is not None
+        self.geometry_flags.update(document.geometry_flags)
         self.licences[document.licence or "not stated"] += 1
         return document
 
@@ -346,6 +348,7 @@ class _Sync:
             "files": len(self._files),
             "characters": self.characters,
             "documents_with_geometry": self.located,
+            "geometry_flags": dict(self.geometry_flags.most_common(_SHOWN)),
             "documents_by_source": dict(self.by_source),
             "documents_by_licence": dict(self.licences.most_common(_SHOWN)),
             "quarantined_by_kind": dict(Counter(rejection.kind for rejection in self.rejections)),

@@ -202,7 +202,7 @@ class _Lines:
         """Tell whether a line of punctuation underlines the line before it, as long as that is."""
         title = self.previous[1].strip()
         fits = bool(_UNDERLINE.match(line)) and not self.after_blank and 2 < len(title) <= len(line) + 1
-        return fits and not _UNDERLINE.match(title) and not title.startswith(("[", "|", "+"))
+        return fits and not _UNDERLINE.match(title) and not title.startswith(("[", "|", "+", "."))
 
     def _level(self, mark: str) -> int:
         return self.levels.setdefault(mark, len(self.levels) + 1)

@@ -114,8 +114,12 @@ class FrameResolver:
         *,
         sidecar: int | tuple[int, str] | None = None,
         declared: int | None = None,
+        unstated: str | None = None,
     ) -> FrameResolution:
-        """Return the frame of a geometry that lies beside its text: its file's, else the declared one."""
+        """Return the frame of a geometry that lies beside its text: its file's, else the declared one.
+
+        `unstated` says what its file has in a code's place, and goes into the note where nothing settles the frame.
+        """
         terms: list[FrameEvidence] = []
         if sidecar is not None:
             code, where = sidecar if isinstance(sidecar, tuple) else (sidecar, "sidecar")
@@ -124,10 +128,13 @@ class FrameResolver:
         elif declared is not None:
             terms += _declared(declared, ())
         resolution = self._weigh(terms, geometry)
-        if resolution.epsg is None and in_degrees(geometry):
-            note = "taken as WGS 84 because the numbers can be degrees; a declared frame would settle it"
+        if resolution.epsg is not None:
+            return resolution
+        said = f"{unstated}; " if unstated else ""
+        if in_degrees(geometry):
+            note = f"{said}taken as WGS 84 because the numbers can be degrees; a declared frame would settle it"
             return replace(resolution, assumed_epsg=4326, confidence=0.0, note=note)
-        return resolution
+        return replace(resolution, note=said + resolution.note)
 
     def _weigh(self, terms: Sequence[FrameEvidence], geometry: BaseGeometry | None) -> FrameResolution:
         notes: list[str] = []

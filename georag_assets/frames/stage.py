@@ -367,8 +367,13 @@ def _of_literals(
 def _of_document(document: Mapping[str, Any], declared: int | None, resolver: FrameResolver) -> Located:
     geometry = shapely.from_wkb(document["geometry_wkb"])
     flags = list(document["geometry_flags"] or ())
-    code, where = document["geometry_epsg"], document["geometry_evidence"] or "sidecar"
-    resolution = resolver.of_geometry(geometry, sidecar=(code, where) if code else None, declared=declared)
+    code, where = document["geometry_epsg"], document["geometry_evidence"]
+    resolution = resolver.of_geometry(
+        geometry,
+        sidecar=(code, where or "sidecar") if code else None,
+        declared=declared,
+        unstated=None if code else where,
+    )
     epsg = resolution.epsg if resolution.epsg is not None else resolution.assumed_epsg
     if epsg is None:
         return resolution, None, [*flags, "geometry_without_frame"]

@@ -204,3 +204,13 @@ def test_real_mentions(shared):
     assert counts["name_only", "wrong"] <= 4
     assert counts["name_only", "right"] >= 40
     assert seconds < 10
+
+
+def test_what_a_file_has_in_a_codes_place_is_in_the_note():
+    assert RESOLVER.of_geometry(Point(7, 46), unstated="wells.prj is not there").note.startswith(
+        "wells.prj is not there; taken as WGS 84"
+    )
+    far = RESOLVER.of_geometry(Point(2600000, 1200000), unstated="wells.prj is not there")
+    assert (far.epsg, far.assumed_epsg) == (None, None)
+    assert far.note.startswith("wells.prj is not there; ")
+    assert "wells" not in RESOLVER.of_geometry(Point(7, 46), declared=4326, unstated="wells.prj is not there").note

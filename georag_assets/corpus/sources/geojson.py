@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import gzip
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import ijson
@@ -22,9 +22,11 @@ from georag_assets.corpus.models import Document
 from georag_assets.corpus.sources.json_lines import open_bytes
 from georag_assets.corpus.sources.loader import Rejection, SourceFile
 from georag_assets.corpus.sources.records import RecordReader
+from georag_assets.corpus.sources.shapes import epsg_of
 from georag_assets.errors import SourceError
 
 _GEOMETRY = "geometry"
+_DEEPEST = 200
 _KINDS = ("FeatureCollection", "Feature")
 
 
@@ -62,16 +64,18 @@ def _record(feature: Mapping[str, Any]) -> dict[str, object]:
 
 def _head(file: SourceFile) -> tuple[str, str | None]:
     """Return the file's kind and the name in its `crs` member, wherever they stand in it."""
-    kind, crs, unnamed = None, None, False
+    kind, crs, unnamed, listed = None, None, False, False
     with _reading(file) as stream:
         try:
-            for prefix, event, value in ijson.parse(stream, use_float=True):
+            for prefix, event, value in ijson.parse(_shallow(ijson.basic_parse(stream, use_float=True), file)):
                 if prefix == "type":
                     kind = value
                 elif prefix == "crs" and event == "start_map":
                     unnamed = True
                 elif prefix in ("crs.properties.name", "crs.properties.code"):
                     crs = str(value)
+                elif prefix == "features" and event == "start_array":
+                    listed = True
         except (ijson.JSONError, ValueError, OSError, EOFError) as error:
             _damaged(file, error)
     if kind not in _KINDS:
@@ -82,7 +86,32 @@ def _head(file: SourceFile) -> tuple[str, str | None]:
             found=str(kind),
             do="declare `format: text` where its text is meant",
         )
+    if kind == _KINDS[0] and not listed:
+        raise SourceError(
+            "the FeatureCollection has no list of features",
+            where=str(file.path),
+            expected="`features`, a list, which may be empty",
+            do="correct the file, or write it again",
+        )
     return kind, crs or ("a crs without a name" if unnamed else None)
+
+
+def _shallow(events: Iterable[tuple[str, Any]], file: SourceFile) -> Iterator[tuple[str, Any]]:
+    """Pass events on, and raise where they nest deeper than any feature does: ijson's memory grows with the square."""
+    depth = 0
+    for event, value in events:
+        if event in ("start_map", "start_array"):
+            depth += 1
+            if depth > _DEEPEST:
+                raise SourceError(
+                    "the file is nested too deep",
+                    where=str(file.path),
+                    expected=f"at most {_DEEPEST} levels",
+                    do="correct the file",
+                )
+        elif event in ("end_map", "end_array"):
+            depth -= 1
+        yield event, value
 
 
 def _code(crs: str, file: SourceFile) -> int:
@@ -90,11 +119,8 @@ def _code(crs: str, file: SourceFile) -> int:
         found = pyproj.CRS.from_user_input(f"EPSG:{crs}" if crs.isdigit() else crs)
     except pyproj.exceptions.CRSError:
         found = None
-    if found is not None:
-        if found.to_authority() == ("OGC", "CRS84"):
-            return 4326
-        if (code := found.to_epsg(min_confidence=100)) is not None:
-            return code
+    if found is not None and (code := epsg_of(found)) is not None:
+        return code
     raise SourceError(
         "the file states a frame that has no EPSG code",
         where=f"{file.path}, member crs",

@@ -15,6 +15,7 @@ from georag_assets.corpus.sources.loader import SourceFile, UnusableError
 from georag_assets.corpus.sources.text import MarkdownLoader, check_text, read_text
 
 _UNSEEN = ("script", "style", "noscript", "template", "svg", "iframe", "object", "head")
+_INLINE = ["a", "img", "b", "strong", "i", "em", "del", "s", "code", "kbd", "samp", "sub", "sup", "q", "mark", "u"]
 _BLANK_LINES = re.compile(r"\n[ \t]*(?:\n[ \t]*)+\n")
 
 
@@ -29,14 +30,17 @@ class HtmlLoader(MarkdownLoader):
         title = " ".join(soup.title.get_text().split()) if soup.title else None
         for unseen in soup.find_all(_UNSEEN):
             unseen.decompose()
+        for words in soup.find_all(string=re.compile(r"\|")):
+            if words.find_parent(("td", "th")) is not None:  # a bar would begin another cell
+                words.replace_with(words.replace("|", r"\|"))
         try:
-            # No escapes: a backslash inside a coordinate would part it.
+            # An escape or an emphasis inside a coordinate would part it.
             converter = MarkdownConverter(
                 heading_style=ATX,
                 escape_asterisks=False,
                 escape_underscores=False,
                 escape_misc=False,
-                strip=["a", "img"],
+                strip=_INLINE,
             )
             text = _BLANK_LINES.sub("\n\n", converter.convert_soup(soup)).strip() + "\n"
         except RecursionError:

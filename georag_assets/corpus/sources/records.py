@@ -82,7 +82,7 @@ class RecordReader:
             geometry_wkb=shape.wkb if shape else None,
             geometry_epsg=shape.epsg if shape else None,
             geometry_evidence=shape.evidence if shape else None,
-            geometry_flags=shape.flags if shape else (),
+            geometry_flags=shape.flags if shape else self._empty(record),
             period=self._period(record),
             licence=_optional(record, columns.licence),
             url=_optional(record, columns.url),
@@ -99,10 +99,16 @@ class RecordReader:
             return box_of(values, declared, ", ".join(self.columns.bbox))
         if self.columns.geometry:
             value = record.get(self.columns.geometry)
-            stated = self.geometry_epsg or declared
-            evidence = self.geometry_evidence if self.geometry_epsg else "declared frame of the corpus"
+            stated, evidence = self.geometry_epsg, self.geometry_evidence
+            if stated is None and declared is not None:
+                stated, evidence = declared, "declared frame of the corpus"
             return shape_of(value, stated, evidence, self.columns.geometry, file_states=self.geometry_epsg is not None)
         return None
+
+    def _empty(self, record: Mapping[str, object]) -> tuple[str, ...]:
+        """Flag a geometry that is given and has no coordinates, which is also what GDAL makes of a bad one."""
+        given = record.get(self.columns.geometry) if self.columns.geometry else None
+        return () if given in (None, "", b"") else ("empty_geometry",)
 
     def _period(self, record: Mapping[str, object]) -> Period | None:
         if self.columns.period is None:

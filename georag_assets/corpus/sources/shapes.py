@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import pyproj
 import shapely
 from shapely.geometry.base import BaseGeometry
 
@@ -28,7 +29,7 @@ LARGEST_CODE = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A geometry with the code that its source states for it, and where that was read."""
+    """A geometry with the code that its source states for it, and where that was read, or what was there instead."""
 
     wkb: bytes
     epsg: int | None
@@ -91,7 +92,7 @@ def shape_of(
         if not 0 <= own <= LARGEST_CODE:
             raise UnusableError("bad_geometry", f"column {column}: {where} is no EPSG code")
         epsg, evidence = own, f"{where}, column {column}"
-    return checked(geometry, epsg, evidence if epsg else None, f"column {column}")
+    return checked(geometry, epsg, evidence, f"column {column}")
 
 
 def checked(geometry: BaseGeometry, epsg: int | None, evidence: str | None, where: str) -> Shape | None:
@@ -106,6 +107,17 @@ def checked(geometry: BaseGeometry, epsg: int | None, evidence: str | None, wher
     if not geometry.is_valid and not 180 < east - west <= 360:
         geometry, flags = shapely.make_valid(geometry), ("made_valid",)
     return Shape(shapely.to_wkb(geometry), epsg, evidence, flags)
+
+
+def epsg_of(crs: pyproj.CRS) -> int | None:
+    """Return the EPSG code that a definition equals, in PROJ's judgement (70 and over of 100), or None.
+
+    OGC:CRS84 is EPSG:4326 for us, whose coordinates are longitude and latitude wherever they are kept.
+    """
+    if crs.to_authority() == ("OGC", "CRS84"):
+        return WGS84
+    code: int | None = crs.to_epsg(min_confidence=70)
+    return code
 
 
 def stated_crs(metadata: Mapping[bytes, bytes] | None, column: str | None) -> tuple[str, int | None, str]:

@@ -7,7 +7,9 @@ What belongs here: one layer's rows as records, and the frame that the file stat
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 from xml.parsers import expat
 
@@ -19,6 +21,7 @@ from georag_assets.corpus.declaration import CorpusDeclaration, Source, format_o
 from georag_assets.corpus.models import Document
 from georag_assets.corpus.sources.loader import Rejection, SourceFile
 from georag_assets.corpus.sources.records import RecordReader, check_columns
+from georag_assets.corpus.sources.shapes import epsg_of
 from georag_assets.errors import SourceError
 
 _BATCH_ROWS = 1_000
@@ -51,20 +54,28 @@ class VectorLoader:
         form = source.format or format_of(file.path) or ""
         _check_file(file, form)
         try:
-            layer = _layer(file, source.layer)
+            names_of_frames = _read_frames(file) if form in _XML else {}
+            layer = _layer(file, source.layer, form)
             with _opened(file, layer, form) as (described, stream):
                 names = [*described["fields"], _GEOMETRY, "fid"]
                 check_columns(set(columns.declared) - set(names), names, file)
                 if columns.geometry is None and columns.bbox is None:
                     columns = columns.model_copy(update={"geometry": _GEOMETRY})
-                epsg, stated = _frame(described["crs"])
-                where = f"{file.path.stem}.prj" if form == "shapefile" else f"layer {layer} of {file.name}"
-                reader = RecordReader(file, columns, declaration, _MEDIA_TYPES[form], epsg, f"{where}: {stated}")
+                epsg, stated = _frame(described["crs"], file, form, layer, names_of_frames)
+                reader = RecordReader(file, columns, declaration, _MEDIA_TYPES[form], epsg, stated)
                 number = 0
                 for batch in stream:
                     for row in batch.to_pylist():
                         number += 1
                         yield reader.read(_record(row, described), number)
+        except pyogrio.errors.CRSError as error:
+            raise SourceError(
+                "the frame that the map layer states cannot be read",
+                where=str(file.path.with_suffix(".prj") if form == "shapefile" else file.path),
+                expected="a definition of a reference frame in WKT",
+                found=_first_line(error),
+                do="copy the file again; or take the definition away and declare the corpus's frame",
+            ) from error
         except pyogrio.errors.DataSourceError as error:
             raise _unreadable(file, error) from error
 
@@ -90,12 +101,9 @@ def _opened(file: SourceFile, layer: str, form: str) -> contextlib.AbstractConte
 def _check_file(file: SourceFile, form: str) -> None:
     if file.path.is_dir():
         raise SourceError("a folder stands where a file is meant", where=str(file.path))
-    if form in _XML:
-        _check_xml(file)
     if form != "shapefile":
         return
-    beside = {path.suffix.lower() for path in file.path.parent.glob(f"{file.path.stem}.*")}
-    lacking = [part for part in _PARTS if part not in beside]
+    lacking = [part for part in _PARTS if part not in _beside(file)]
     if lacking:
         raise SourceError(
             "the Shapefile is not whole",
@@ -105,18 +113,49 @@ def _check_file(file: SourceFile, form: str) -> None:
         )
 
 
-def _check_xml(file: SourceFile) -> None:
-    """Raise where a file is cut off: GDAL reads as much of a GML file as there is and says nothing."""
+def _beside(file: SourceFile) -> dict[str, Path]:
+    """Return the files of the same stem by their suffix in lower case."""
+    return {
+        path.suffix.lower(): path for path in file.path.parent.iterdir() if path.stem == file.path.stem and path.suffix
+    }
+
+
+def _read_frames(file: SourceFile) -> dict[str, int]:
+    """Return each `srsName` of a GML or KML file with its first line; raise where the file is cut off.
+
+    GDAL reads as much of such a file as there is and says nothing, nor does it when a layer's frames differ.
+    """
+    frames: dict[str, int] = {}
+
+    def started(_: str, attributes: dict[str, str]) -> None:
+        if name := attributes.get("srsName"):
+            frames.setdefault(name, parser.CurrentLineNumber)
+
     parser = expat.ParserCreate()
+    parser.StartElementHandler = started
     try:
         with file.path.open("rb") as stream:
             parser.ParseFile(stream)
     except (expat.ExpatError, OSError) as error:
         raise _unreadable(file, error) from error
+    return frames
 
 
-def _layer(file: SourceFile, wanted: str | None) -> str:
-    layers = [str(name) for name, _ in pyogrio.list_layers(file.path)]
+def _layers(file: SourceFile, form: str) -> Iterator[str]:
+    """Yield the names of a file's layers."""
+    if form not in _OPEN_OPTIONS:  # which `list_layers` does not take
+        yield from (str(name) for name, _ in pyogrio.list_layers(file.path))
+        return
+    for number in itertools.count():
+        try:
+            described = pyogrio.read_info(file.path, layer=number, **_OPEN_OPTIONS[form])
+        except pyogrio.errors.DataLayerError:
+            return
+        yield str(described["layer_name"])
+
+
+def _layer(file: SourceFile, wanted: str | None, form: str) -> str:
+    layers = list(_layers(file, form))
     if wanted is None and len(layers) == 1:
         return layers[0]
     if wanted in layers:
@@ -129,15 +168,36 @@ def _layer(file: SourceFile, wanted: str | None) -> str:
     )
 
 
-def _frame(crs: str | None) -> tuple[int | None, str]:
-    """Return the code of a frame as the file defines it, and its name; no code where the definition equals none."""
+def _frame(
+    crs: str | None, file: SourceFile, form: str, layer: str, names: Mapping[str, int]
+) -> tuple[int | None, str]:
+    """Return the code of the frame that the file defines, and its words; no code where the definition equals none."""
+    where = f"layer {layer} of {file.name}"
+    if form == "shapefile":
+        beside = _beside(file).get(".prj")
+        where = beside.name if beside else f"{file.path.stem}.prj"
+        if beside is None:
+            return None, f"{where} is not there"
+    if not crs and len(names) > 1:
+        raise SourceError(
+            "the map layer states several frames",
+            where=f"{file.path}, layer {layer}",
+            expected="one srsName for all of its geometries",
+            found="; ".join(f"{name} from line {line}" for name, line in names.items())[:400],
+            do="write a file for each frame",
+        )
     if not crs:
-        return None, "no frame is stated"
+        return None, f"{where} states " + (f"{next(iter(names))}, which is no known frame" if names else "no frame")
     found = pyproj.CRS.from_user_input(crs)
-    code = found.to_epsg()
-    return code, f"EPSG:{code} {found.name}" if code else f"{found.name} (no EPSG code)"
+    code = epsg_of(found)
+    return code, f"{where}: EPSG:{code} {found.name}" if code else f"{where}: {found.name} (no EPSG code)"
 
 
 def _unreadable(file: SourceFile, error: Exception) -> SourceError:
-    words = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-    return SourceError("the map layer cannot be read", where=str(file.path), found=words, do="copy the file again")
+    return SourceError(
+        "the map layer cannot be read", where=str(file.path), found=_first_line(error), do="copy the file again"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
