@@ -5,6 +5,7 @@ stages there are (`stages`), what they do (their rooms), how a result reads (`re
 """
 
 # No postponed annotations here: Dagster reads `context` and resources off the signature.
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,9 @@ from georag_assets.components.results import failure, materialize_result, one_li
 from georag_assets.components.stages import Stage, StageRun
 from georag_assets.corpus.declaration import CorpusDeclaration
 from georag_assets.errors import GeoragError, IndexBuildError
+from georag_assets.home import Home
+from georag_assets.operations.pictures import pictures
+from georag_assets.reports import StageReport
 from georag_assets.settings import Settings
 from georag_assets.tables import measurements
 
@@ -77,9 +81,18 @@ def stage_asset(
         context.log.info(one_line(report))
         if report.blocked:
             context.instance.add_run_tags(context.run.run_id, {BLOCKED_TAG: stage.name})
-        return materialize_result(report)
+        return materialize_result(report, _pictures(context, home, report))
 
     return run_stage
+
+
+def _pictures(context: dg.AssetExecutionContext, home: Home, report: StageReport) -> Mapping[str, str]:
+    """Return the stage's pictures; what is only to look at never fails a build that is whole."""
+    try:
+        return pictures(home, report)
+    except Exception:
+        context.log.warning("no pictures of this stage", exc_info=True)
+        return {}
 
 
 def _staged_build(instance: dg.DagsterInstance, corpus: str) -> str:

@@ -7,6 +7,7 @@ reads. What does not: computing any of it (the domain's `StageReport`, `CheckRes
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import dagster as dg
@@ -15,13 +16,16 @@ from georag_assets.errors import GeoragError
 from georag_assets.reports import CheckResult, StageReport
 
 
-def materialize_result(report: StageReport) -> dg.MaterializeResult[None]:
-    """Return the report as a materialisation: content version, numbers as numbers, one readable table, checks."""
+def materialize_result(
+    report: StageReport, pictures: Mapping[str, str] = MappingProxyType({})
+) -> dg.MaterializeResult[None]:
+    """Return the report as a materialisation: content version, numbers as numbers, a table, pictures, checks."""
     return dg.MaterializeResult(
         data_version=dg.DataVersion(report.data_version),
         metadata={
             "version": report.data_version,
             "summary": dg.MetadataValue.md(_table(report)),
+            **{name: dg.MetadataValue.md(markdown) for name, markdown in pictures.items()},
             **{name: _value(value) for name, value in report.counts.items()},
             "seconds": dg.MetadataValue.float(round(sum(report.seconds.values()), 3)),
             **({} if report.snapshot_id is None else {"snapshot_id": str(report.snapshot_id)}),
