@@ -129,7 +129,9 @@ class Columns(_Declared):
 class Source(_Declared):
     """Files of one format: a file, a folder (its files of known formats), or a pattern such as `docs/**/*.md`.
 
-    `layer` names the one layer to read of a file that holds several (GeoPackage, KML, GML).
+    `layer` names the one layer to read of a file that holds several (GeoPackage, KML, GML). `records` names the list
+    inside each line of JSON whose items are the records, where a line is not one itself. `licence` holds for documents
+    of this source that do not state their own.
     """
 
     path: LocatedPath
@@ -154,6 +156,8 @@ class Source(_Declared):
     encoding: str = "utf-8"
     columns: Columns | None = None
     layer: str | None = None
+    records: str | None = Field(default=None, min_length=1)
+    licence: str | None = None
 
     @field_validator("encoding")
     @classmethod
@@ -173,6 +177,8 @@ class Source(_Declared):
             raise ValueError(f"no columns, because {known} is one document per file")
         if self.layer is not None and known not in LAYERED_FORMATS:
             raise ValueError(f"no layer, because only {', '.join(LAYERED_FORMATS)} have layers")
+        if self.records is not None and known != "jsonl":
+            raise ValueError("no records, because only a line of jsonl can hold a list of them")
         return self
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from georag_assets.corpus.declaration import RECORD_FORMATS, CorpusDeclaration, format_of
+from georag_assets.corpus.declaration import RECORD_FORMATS, CorpusDeclaration, Source, format_of
 from georag_assets.corpus.models import DOCUMENTS, QUARANTINE, Document
 from georag_assets.corpus.period import parse_period
 from georag_assets.corpus.sources import Rejection, SourceFile, list_files, loader_for
@@ -285,7 +285,7 @@ class _Sync:
             for item in loader.load(file, source, self.declaration):
                 if isinstance(item, Rejection):
                     self._reject(item)
-                elif (document := self._finished(item, file)) is not None:
+                elif (document := self._finished(item, file, source)) is not None:
                     self.by_source[str(source.path)] += 1
                     yield document
 
@@ -295,7 +295,7 @@ class _Sync:
         self.found += 1
         self.rejections.append(Rejection(**told))
 
-    def _finished(self, document: Document, file: SourceFile) -> Document | None:
+    def _finished(self, document: Document, file: SourceFile, source: Source) -> Document | None:
         """Return the document with its sidecar's geometry, the corpus's defaults and its identity; None if rejected."""
         if (first := self.kept.get(document.doc_id)) is not None:
             reason = f"id {document.doc_id!r} is taken by {first}"
@@ -309,7 +309,7 @@ class _Sync:
         declared = self.declaration
         document = replace(
             document,
-            licence=document.licence or declared.licence,
+            licence=document.licence or source.licence or declared.licence,
             period=document.period or (parse_period(declared.period) if declared.period else None),
             declared_epsg=declared.frame.epsg,
         )

@@ -116,6 +116,7 @@ def test_a_wrong_value_says_key_line_expected_and_found(tmp_path: Path, line: st
         ("type: georag_assets.component.Corpus", "did you mean 'georag_assets.components.Corpus'?"),
         (HEAD, "sources: missing"),
         (HEAD + "  sources: []", "sources: expected"),
+        (HEAD + "  sources: [{path: a.md, records: passages}]", "only a line of jsonl can hold a list of them"),
         (HEAD + "  sources: records.jsonl", "columns (id and text at least), because jsonl holds records"),
         (
             HEAD + "  sources: [{path: a.md, encoding: utf-9}]",

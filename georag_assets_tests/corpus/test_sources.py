@@ -388,3 +388,27 @@ def test_a_geometry_value_states_its_frame_or_takes_the_declared_one(value: obje
 def test_a_geometry_value_that_cannot_be_read(value: object) -> None:
     with pytest.raises(UnusableError):
         shape_of(value, None, None, "geom")
+
+
+def test_records_in_a_list_inside_each_line(home: Home, tmp_path: Path) -> None:
+    lines: list[dict[str, object]] = [
+        {"question": "Where?", "passages": [{"id": "a", "body": "North."}, {"id": "b", "body": "South."}]},
+        {"question": "When?", "passages": []},
+        {"question": "Who?", "passages": [{"id": "a", "body": "A second a."}]},
+        {"question": "Which?", "passages": ["no record"]},
+        {"question": "Why?"},
+    ]
+    write_records(tmp_path / "asked.jsonl", lines)
+    report = synced(home, declared(tmp_path, [{**records("asked.jsonl")[0], "records": "passages"}]))
+    assert {name: document.text for name, document in documents(home).items()} == {"a": "North.", "b": "South."}
+    assert report.counts["quarantined"] == 3
+    assert quarantined(home)["asked.jsonl:3"] == ("duplicate_id", "id 'a' is taken by asked.jsonl:1")
+    assert quarantined(home)["asked.jsonl:4"] == ("bad_column", "passages: expected a JSON object, found str")
+    assert quarantined(home)["asked.jsonl:5"] == ("bad_column", "passages: expected a list of records, found NoneType")
+
+
+def test_a_source_states_the_licence_of_its_documents(home: Home, tmp_path: Path) -> None:
+    write_texts(tmp_path, {"de/a.md": "Gesetz", "fr/b.md": "Loi"})
+    sources = [{"path": "de/*.md", "licence": "public domain"}, "fr/*.md"]
+    synced(home, declared(tmp_path, sources, licence="etalab-2.0"))
+    assert [document.licence for _, document in sorted(documents(home).items())] == ["public domain", "etalab-2.0"]

@@ -21,12 +21,12 @@ from georag_assets.errors import SourceError
 
 
 class JsonLinesLoader:
-    """A JSON object a line; a line that is none is quarantined and the next is read."""
+    """A JSON object a line, or the objects of a list in it; a line that is none is quarantined and the next is read."""
 
     formats = ("jsonl",)
 
     def load(self, file: SourceFile, source: Source, declaration: CorpusDeclaration) -> Iterator[Document | Rejection]:
-        """Yield a document per line; blank lines are nothing."""
+        """Yield a document per line, or per item of the line's list; blank lines are nothing."""
         assert source.columns is not None
         reader = RecordReader(file, source.columns, declaration, "application/x-ndjson")
         limit = int(declaration.max_document_mb * 2**20)
@@ -36,7 +36,7 @@ class JsonLinesLoader:
                     reason = f"the line is longer than {limit:,} bytes (max_document_mb)"
                     yield reader.reject(number, "too_large", reason)
                 elif line.strip():
-                    yield _record(reader, line, number, source.encoding)
+                    yield from _documents(reader, line, number, source)
         reader.finish()
 
 
@@ -71,17 +71,30 @@ def _lines(stream: gzip.GzipFile | io.BufferedReader, limit: int, file: SourceFi
         first = False
 
 
-def _record(reader: RecordReader, line: bytes, number: int, encoding: str) -> Document | Rejection:
+def _documents(reader: RecordReader, line: bytes, number: int, source: Source) -> Iterator[Document | Rejection]:
     try:
-        record = json.loads(line.decode(encoding), parse_constant=_refuse)
+        record = json.loads(line.decode(source.encoding), parse_constant=_refuse)
     except UnicodeDecodeError as error:
-        reason = f"byte 0x{line[error.start]:02x} at offset {error.start} of the line is not {encoding}"
-        return reader.reject(number, "wrong_encoding", reason)
+        reason = f"byte 0x{line[error.start]:02x} at offset {error.start} of the line is not {source.encoding}"
+        yield reader.reject(number, "wrong_encoding", reason)
+        return
     except (ValueError, RecursionError) as error:
-        return reader.reject(number, "not_json", f"not a JSON record: {str(error)[:200]}")
+        yield reader.reject(number, "not_json", f"not a JSON record: {str(error)[:200]}")
+        return
     if not isinstance(record, dict):
-        return reader.reject(number, "not_json", f"expected a JSON object, found {type(record).__name__}")
-    return reader.read(record, number)
+        yield reader.reject(number, "not_json", f"expected a JSON object, found {type(record).__name__}")
+        return
+    items = [record] if source.records is None else record.get(source.records)
+    if not isinstance(items, list):
+        reason = f"{source.records}: expected a list of records, found {type(items).__name__}"
+        yield reader.reject(number, "bad_column", reason)
+        return
+    for item in items:
+        if isinstance(item, dict):
+            yield reader.read(item, number)
+        else:
+            reason = f"{source.records}: expected a JSON object, found {type(item).__name__}"
+            yield reader.reject(number, "bad_column", reason)
 
 
 def _refuse(constant: str) -> NoReturn:
