@@ -34,13 +34,21 @@ class Operation:
     flags: tuple[str, ...]
 
 
-@lru_cache(maxsize=512)
 def frame(code: str) -> CRS:
     """Return the frame of `AUTHORITY:CODE`; a `FrameError` where PROJ does not know it."""
+    known = _known(code)
+    if known is None:
+        raise FrameError(f"PROJ's database has no frame {code}")
+    return known
+
+
+@lru_cache(maxsize=4096)
+def _known(code: str) -> CRS | None:
+    """Return the frame, None where there is none: a refusal is kept too, because it costs PROJ as much as an answer."""
     try:
         return CRS.from_user_input(code)
-    except CRSError as error:
-        raise FrameError(f"PROJ's database has no frame {code}") from error
+    except CRSError:
+        return None
 
 
 def successor(code: str) -> str:

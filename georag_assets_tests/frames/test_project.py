@@ -6,6 +6,7 @@ import pytest
 from shapely.geometry import Point, Polygon, box
 
 from georag_assets.errors import FrameError
+from georag_assets.frames import project
 from georag_assets.frames.project import fits, frame, successor, to_wgs84
 
 
@@ -47,6 +48,15 @@ def test_what_proj_does_not_know():
         to_wgs84(Point(0, 0), 99999)
     with pytest.raises(FrameError):
         frame("EPSG:99999")
+
+
+def test_a_refusal_is_remembered_as_an_answer_is():
+    # A page that names operations by their codes asks for the same unknown frame a thousand times.
+    asked = project._known.cache_info().misses
+    for _ in range(3):
+        with pytest.raises(FrameError):
+            frame("EPSG:99998")
+    assert project._known.cache_info().misses - asked == 1
 
 
 def test_coordinates_that_a_frame_cannot_express():
