@@ -11,6 +11,7 @@ import shapely
 from shapely.geometry.base import BaseGeometry
 
 from georag_assets.geometry.literal import GeometryLiteral
+from georag_assets.geometry.shapes import normalise
 
 _NAMES = {
     "MultiPoint": "points",
@@ -43,6 +44,8 @@ def describe_shape(geometry: BaseGeometry, *, degrees: bool) -> str:
     if geometry.is_empty:
         return f"empty {name}"
     west, south, east, north = geometry.bounds
+    if degrees and 180 < east - west <= 360 and -90 <= south <= north <= 90:
+        west, _, east, _ = normalise(geometry)[0].bounds  # across the antimeridian the middle lies there
     x, y = (west + east) / 2, (south + north) / 2
     where = _degrees(x, y) if degrees and abs(y) <= 90 else f"{x:.6g} {y:.6g}" if abs(x) < 1000 else f"{x:.0f} {y:.0f}"
     if geometry.geom_type == "Point":

@@ -73,6 +73,7 @@ def test_notations(text: str, literal: str | None, wkt: str) -> None:
         "T26S/R12E, section 5 N of Highway 101, in 1948, 1952",
         "| a | 12 | 34 |\n| b | 56 | 78 |",
         "3.14, 2.71 and 1,234.56",
+        "echo 300000 6100000 0 0 | cct\n    683687.8667   6099299.6624    0.0000    0.0000\n",
     ],
 )
 def test_prose_is_no_geometry(text: str) -> None:
@@ -161,6 +162,8 @@ def test_coordinate_tables_by_row() -> None:
 def test_descriptions() -> None:
     assert describe(only("SRID=4326;POLYGON((7 47,8 47,8 48,7 47))")) == "polygon of 4 vertices around 47.5 N, 7.5 E"
     assert describe(only("POINT(2600000 1200000)")) == "point at 2600000 1200000"
+    across = '{"type":"LineString","coordinates":[[-170,10],[170,11]]}'
+    assert describe(only(across)) == "line of 2 vertices around 10.5 N, 180 W"
     assert describe(only("POINT EMPTY")) == "empty point"
     assert describe(only("N 40°43 E")) == "N 40°43 E"
     feature = (

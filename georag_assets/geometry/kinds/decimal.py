@@ -23,6 +23,7 @@ _COMMA_PAIR = re.compile(
     r"(?<![\w.,])(?P<first>[-+−]?\d{1,3},\d{4,15}(?!\d))(?:\s{0,3}[;/]\s{0,9}|\s{1,9})(?P<second>[-+−]?\d{1,3},\d{4,15})(?![\w.,])"
 )
 _JOINT = re.compile(r"[\s,;()\[\]]{1,40}")
+_MORE_NUMBERS = re.compile(r"\d\.\d{1,15}[ \t]{1,20}$")
 _LON_FIRST = re.compile(r"(?:lon(?:gitude|g)?|x|easting)\b[^\n]{0,12}$", re.IGNORECASE)
 _LABEL = re.compile(
     r"(?:lat(?:itude)?|lon(?:g|gitude)?|coordinates?|located at|location|position|point|centred? (?:at|on)|near"
@@ -71,7 +72,10 @@ class DecimalDegrees:
                 if pair is None:
                     continue
                 joined = 0 <= pair.start - previous_end <= 40 and bool(_JOINT.fullmatch(text, previous_end, pair.start))
-                if joined or pair.digits >= 4 or _introduced(text, pair.start, pair.end):
+                # The end of a row of numbers is no pair: `683687.8667  6099299.6624  0.0000  0.0000`.
+                row = bool(_MORE_NUMBERS.search(text, max(start, pair.start - 40), pair.start))
+                alone = not row and (pair.digits >= 4 or _introduced(text, pair.start, pair.end))
+                if joined or alone:
                     previous_end = pair.end
                     yield pair
             if previous_end >= 0:
