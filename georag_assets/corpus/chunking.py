@@ -24,7 +24,7 @@ from georag_assets.corpus.tokens import Tokenizer
 from georag_assets.geometry.literal import GeometryLiteral
 from georag_assets.geometry.scan import SCAN_ALGORITHM, scan
 
-CHUNKING_ALGORITHM = f"chunking-1/{SCAN_ALGORITHM}"
+CHUNKING_ALGORITHM = f"chunking-2/{SCAN_ALGORITHM}"
 
 Unit = Literal["feature", "section", "document"]
 
@@ -228,7 +228,9 @@ class _Cutter:
 
     def _measured(self, breaks: dict[int, int]) -> _Places:
         length = len(self.document.text)
-        positions = sorted(place for place in breaks if 0 < place < length and not self._severs(place))
+        # Blanks before the first word are no piece of their own: nothing could ever find one.
+        blank = length - len(self.document.text.lstrip())
+        positions = sorted(place for place in breaks if blank < place < length and not self._severs(place))
         strengths = [breaks[place] for place in positions] + [SECTION]
         positions.append(length)
         tokens = self.described.tokens_before(positions)
@@ -281,7 +283,8 @@ class _Cutter:
     def _lines_above(self, begin: int) -> list[str]:
         structure, title = self.structure, self.document.title.strip()
         path = list(structure.path(begin))
-        if title and begin > 0 and title not in path:
+        # A record without a title has its id in that place, which says nothing of the text.
+        if title and title != self.document.doc_id and begin > 0 and title not in path:
             path.insert(0, title)
         header = structure.table_header(begin)
         lead_in = structure.lead_in(begin)

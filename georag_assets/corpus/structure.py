@@ -23,13 +23,15 @@ _FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})")
 _BLOCK = re.compile(r"([-.=+])\1{3,}\s*$")
 _SENTENCE = re.compile(r"[.!?…][\"'”’»)\]]{0,3}\s+(?=[\"'“„«(\[]{0,2}[A-ZÀ-ÞŠŽ0-9§])")
 _INLINE_ITEM = re.compile(r"\s(?=\(\d{1,3}\)\s+\S)")
-_CLAUSE = re.compile(r"[;:,]\s+(?=\S)|\s(?=[–—]\s)")
+_CLAUSE = re.compile(r"[;:,]\s+(?=\S)|\s(?=[–—]\s)|[、，；：。]\s*(?=\S)|<br ?/?>\s*(?=\S)", re.IGNORECASE)
 _WORD = re.compile(r"\s+(?=\S)")
 _LAST_WORD = re.compile(r"([^\s(\"'„“]{1,12})$")
 _ABBREVIATION = re.compile(
     r"abs|approx|art|bzw|ca|calif|cap|cf|co|dept|dr|eds?|e\.g|etc|fig|gen|i\.e|inc|jr|lit|lt|mrs?|ms|mt|nos?|nr|par|pp"
     r"|prof|ref|rev|sec|ser|sr|str?|u\.s|ver|vgl|vol|vs|z\.b|\d{1,2}|."
 )
+# Lines that belong to the heading below them: targets of reStructuredText, anchors and attributes of AsciiDoc.
+_ANCHOR = re.compile(r"\.\. _[^:]+:\s*$|\[.*\]\s*$|:[\w-]+:(?:\s|$)|\(\S*\)=\s*$")
 _LONGEST_TITLE, _LONGEST_LEAD_IN, _LONGEST_HEADER = 160, 240, 2000
 
 
@@ -133,6 +135,8 @@ class _Lines:
         self.list_start = -1
         self.lead = ""
         self.overline: tuple[int, int, str] = (-1, -1, "")  # start, end and mark of the last line of punctuation
+        self.anchors: list[int] = []  # starts of the lines of anchors just read
+        self.anchored: tuple[int, list[int]] = (-1, [])  # start of the line below some, and theirs
 
     def read(self, text: str) -> None:
         position = 0
@@ -150,6 +154,11 @@ class _Lines:
         self._end_list(position)
 
     def _line(self, start: int, end: int, line: str) -> None:
+        anchor = self.fence is None and bool(_ANCHOR.match(line))
+        if anchor:
+            self.anchors.append(start)
+        elif self.anchors:
+            self.anchored, self.anchors = (start, self.anchors), []
         if self._fenced(line):
             self._cut(start, ITEM if self.fence and not self.after_blank else PARAGRAPH)
             return
@@ -178,10 +187,11 @@ class _Lines:
         else:
             if self.after_blank and not line[0].isspace():
                 self._end_list(start)
-            if _UNDERLINE.match(line):
+            ruled = bool(_UNDERLINE.match(line))
+            if ruled:
                 self.overline = (start, end, line[0])
             self._cut(start, PARAGRAPH if self.after_blank else CLAUSE)
-            self.after_heading = False
+            self.after_heading = self.after_heading and (anchor or (ruled and not self.after_blank))
 
     def _fenced(self, line: str) -> bool:
         """Follow fences of code, in which nothing is a heading; True for the fence's lines and all inside."""
@@ -202,12 +212,18 @@ class _Lines:
         """Tell whether a line of punctuation underlines the line before it, as long as that is."""
         title = self.previous[1].strip()
         fits = bool(_UNDERLINE.match(line)) and not self.after_blank and 2 < len(title) <= len(line) + 1
-        return fits and not _UNDERLINE.match(title) and not title.startswith(("[", "|", "+", "."))
+        # Under a heading that has its marks already it is a rule.
+        own = bool(_UNDERLINE.match(title) or _MARKDOWN_HEADING.match(title))
+        return fits and not own and not title.startswith(("[", "|", "+", "."))
 
     def _level(self, mark: str) -> int:
         return self.levels.setdefault(mark, len(self.levels) + 1)
 
     def _heading(self, start: int, level: int, title: str) -> None:
+        if self.anchored[0] == start:
+            for place in (start, *self.anchored[1]):
+                self.structure.breaks.pop(place, None)
+            start = self.anchored[1][0]
         self._end_list(start)
         while self.stack and self.stack[-1][0] >= level:
             self.stack.pop()

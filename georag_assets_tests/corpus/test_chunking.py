@@ -103,6 +103,50 @@ def test_headings_of_every_markup_are_paths() -> None:
         assert "Beta" in chunks[1].text
 
 
+def test_a_rule_under_a_heading_is_no_second_heading() -> None:
+    text = "# Layer\n\nWords.\n\n## 1. Purpose\n----------\nWords of purpose.\n\nMore words of it.\n"
+    chunks = chunks_of(text, 50, "section")
+    assert_sound(text, chunks)
+    assert [chunk.context for chunk in chunks] == ["", "Layer", "Layer > 1. Purpose"]
+    assert chunks[1].text == "## 1. Purpose\n----------\nWords of purpose.\n\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ".. _alpha:\n\n=====\nAlpha\n=====\n\nWords.\n\n.. _beta:\n\nBeta\n----\n\nMore words.\n",
+        "[appendix]\n[[alpha]]\n= Alpha\n\nWords.\n\n[[beta]]\n== Beta\n\nMore words.\n",
+    ],
+)
+def test_an_anchor_belongs_to_the_heading_below_it(text: str) -> None:
+    chunks = chunks_of(text, 200, "section")
+    assert_sound(text, chunks)
+    assert [chunk.context for chunk in chunks] == ["", "Alpha"]
+    assert "beta" in chunks[1].text.splitlines()[0]
+
+
+def test_blanks_before_the_first_word_are_no_piece() -> None:
+    text = " \n\n# Alpha\n\nWords of alpha.\n\n# Beta\n\nWords of beta.\n"
+    for unit in ("document", "section", "feature"):
+        chunks = chunks_of(text, 40, unit)  # type: ignore[arg-type]
+        assert_sound(text, chunks)
+        assert [chunk.text.split()[1] for chunk in chunks] == ["Alpha", "Beta"]
+
+
+def test_an_id_in_the_place_of_a_title_is_no_context() -> None:
+    text = "The first sentence. The second one.\n"
+    for title, context in (("d", ""), ("A report", "A report")):
+        chunks = chunks_of(text, 32, title=title)
+        assert [chunk.context for chunk in chunks] == ["", context]
+
+
+def test_lists_without_blanks_are_cut_between_their_items() -> None:
+    villages = "甘棠社区、企石村、山峰村、长冲村、蔡家村"
+    assert [chunk.text for chunk in chunks_of(villages, 12)] == ["甘棠社区、企石村、", "山峰村、长冲村、蔡家村"]
+    links = "[2020](https://a.example/x)<br>[2018](https://a.example/y)<BR/>[2016](https://a.example/z)"
+    assert [chunk.text[:6] for chunk in chunks_of(links, 40)] == ["[2020]", "[2018]", "[2016]"]
+
+
 def test_abbreviations_and_ordinals_end_no_sentence() -> None:
     text = "Am 24. April nach Nr. 5 Abs. 2 gilt dies. Danach gilt es nicht. St. Helena, Calif. U.S. Maps apply."
     assert [chunk.text.strip() for chunk in chunks_of(text, 45)][:2] == [
