@@ -104,11 +104,11 @@ def test_headings_of_every_markup_are_paths() -> None:
 
 
 def test_a_rule_under_a_heading_is_no_second_heading() -> None:
-    text = "# Layer\n\nWords.\n\n## 1. Purpose\n----------\nWords of purpose.\n\nMore words of it.\n"
+    text = "# Layer\n\nWords.\n\n## 1. Purpose\n-----------------\nWords of purpose.\n\nMore words of it.\n"
     chunks = chunks_of(text, 50, "section")
     assert_sound(text, chunks)
     assert [chunk.context for chunk in chunks] == ["", "Layer", "Layer > 1. Purpose"]
-    assert chunks[1].text == "## 1. Purpose\n----------\nWords of purpose.\n\n"
+    assert chunks[1].text == "## 1. Purpose\n-----------------\nWords of purpose.\n\n"
 
 
 @pytest.mark.parametrize(
