@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from georag_assets.corpus.sources.text import MarkdownLoader
 from georag_assets.corpus.structure import read_structure
 from georag_assets.geometry.scan import scan
 from georag_assets.home import Home
@@ -83,6 +84,19 @@ def test_real_texts_have_their_titles_and_headings(
     assert document.title == title
     assert document.text == (path / name).read_bytes().decode()
     assert headings <= {(heading.level, heading.title) for heading in read_structure(document.text).headings}
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("% Ordinance  on zones\n% 18 January 2022\n\n# Preamble\n\nWords.\n", "Ordinance on zones"),
+        ('---\r\nid: "12"\r\ntitle: "Fishing rules"\r\n---\r\n# Chapter 1\r\n', "Fishing rules"),
+        ("---\nid: 12\n---\n# Chapter 1\n\ntitle: not this\n", "Chapter 1"),
+        ("Words.\n\n% no title\n\n# Chapter 1\n", "Chapter 1"),
+    ],
+)
+def test_markdown_states_its_title_before_its_first_heading(text: str, title: str) -> None:
+    assert MarkdownLoader().title(text) == title
 
 
 def test_a_block_title_of_asciidoc_is_no_heading() -> None:

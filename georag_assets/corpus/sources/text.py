@@ -13,6 +13,10 @@ from georag_assets.corpus.models import Document
 from georag_assets.corpus.sources.loader import Rejection, SourceFile, UnusableError
 
 _HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.+?)[ \t]*#*[ \t]*\r?$", re.MULTILINE)
+# Where a Markdown file states its title before its first heading: Pandoc's title block, or YAML.
+_STATED_TITLE = re.compile(
+    r"\A(?:%[ \t]+(?P<block>\S.*?)|---[ \t]*\r?\n(?:(?!---).*\n)*?title:[ \t]*(?P<yaml>\S.*?))[ \t]*\r?$", re.MULTILINE
+)
 _ASCIIDOC_HEADING = re.compile(r"^={1,6}[ \t]+(\S.*?)[ \t]*\r?$", re.MULTILINE)
 _UNDERLINED = re.compile(r"^(\S.*?)[ \t]*\r?\n([=\-~^\"'`#*+.:_])\2{2,}[ \t]*\r?$", re.MULTILINE)
 
@@ -52,13 +56,16 @@ class PlainTextLoader:
 
 
 class MarkdownLoader(PlainTextLoader):
-    """A Markdown file; its title is its first heading."""
+    """A Markdown file; its title is what its front matter states, else its first heading."""
 
     formats = ("markdown",)
     media_type = "text/markdown"
 
     def title(self, text: str) -> str | None:
-        """Return the first heading of the first 4,000 characters."""
+        """Return the title stated at the very beginning, else the first heading of the first 4,000 characters."""
+        if stated := _STATED_TITLE.match(text[:4000]):
+            words = stated["block"] or stated["yaml"].strip("\"'")
+            return " ".join(words.split()) or None
         match = _HEADING.search(text[:4000])
         return match[1] if match else None
 
