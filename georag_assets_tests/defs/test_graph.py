@@ -22,7 +22,7 @@ def graphs() -> dict[str, dg.RepositoryDefinition]:
     """Return the repository of the shipped declarations and of the larger one that tests declare."""
     return {
         "shipped": build_defs().get_repository_def(),
-        "stanford_ogm": build_defs(declarations=TEST_CORPORA).get_repository_def(),
+        "stanford_ogm": build_defs(declarations=TEST_CORPORA / "stanford_ogm").get_repository_def(),
     }
 
 
