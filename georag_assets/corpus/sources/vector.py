@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 from xml.parsers import expat
 
-import pyogrio
-import pyogrio.errors
 import pyproj
 
 from georag_assets.corpus.declaration import CorpusDeclaration, Source, format_of
@@ -49,6 +47,8 @@ class VectorLoader:
 
     def load(self, file: SourceFile, source: Source, declaration: CorpusDeclaration) -> Iterator[Document | Rejection]:
         """Yield a document per row."""
+        from pyogrio import errors  # Imports pandas and geopandas: a second that most commands can do without.
+
         columns = source.columns
         assert columns is not None
         form = source.format or format_of(file.path) or ""
@@ -68,7 +68,7 @@ class VectorLoader:
                     for row in batch.to_pylist():
                         number += 1
                         yield reader.read(_record(row, described), number)
-        except pyogrio.errors.CRSError as error:
+        except errors.CRSError as error:
             raise SourceError(
                 "the frame that the map layer states cannot be read",
                 where=str(file.path.with_suffix(".prj") if form == "shapefile" else file.path),
@@ -76,7 +76,7 @@ class VectorLoader:
                 found=_first_line(error),
                 do="copy the file again; or take the definition away and declare the corpus's frame",
             ) from error
-        except pyogrio.errors.DataSourceError as error:
+        except errors.DataSourceError as error:
             raise _unreadable(file, error) from error
 
 
@@ -87,6 +87,8 @@ def _record(row: dict[str, Any], described: dict[str, Any]) -> dict[str, Any]:
 
 
 def _opened(file: SourceFile, layer: str, form: str) -> contextlib.AbstractContextManager[tuple[dict[str, Any], Any]]:
+    import pyogrio
+
     opened: contextlib.AbstractContextManager[tuple[dict[str, Any], Any]] = pyogrio.raw.open_arrow(
         file.path,
         layer=layer,
@@ -143,13 +145,16 @@ def _read_frames(file: SourceFile) -> dict[str, int]:
 
 def _layers(file: SourceFile, form: str) -> Iterator[str]:
     """Yield the names of a file's layers."""
+    import pyogrio
+    from pyogrio.errors import DataLayerError
+
     if form not in _OPEN_OPTIONS:  # which `list_layers` does not take
         yield from (str(name) for name, _ in pyogrio.list_layers(file.path))
         return
     for number in itertools.count():
         try:
             described = pyogrio.read_info(file.path, layer=number, **_OPEN_OPTIONS[form])
-        except pyogrio.errors.DataLayerError:
+        except DataLayerError:
             return
         yield str(described["layer_name"])
 
