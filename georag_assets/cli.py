@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -17,11 +18,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from georag_assets.errors import GeoragError, PlaceError, QueryError, SettingError, SourceError
-from georag_assets.settings import Settings
+from georag_assets.settings import Settings, unknown_names
 
 if TYPE_CHECKING:
-    from georag_assets.corpus.declaration import CorpusDeclaration
+    from georag_assets.corpus.declaration import CorpusDeclaration, ServerLayout
     from georag_assets.home import Home
+    from georag_assets.index.server.connection import Connection
+    from georag_assets.reports import StageReport
     from georag_assets.retrieval.evidence import Answer, Evidence
 
 app = typer.Typer(
@@ -34,6 +37,14 @@ app = typer.Typer(
 
 # Typer brings its own copy of click from 0.29 on; its public error leads to the root of either.
 _USAGE: Any = typer.BadParameter.__mro__[2]
+
+index_app = typer.Typer(
+    name="index",
+    help="Bring live builds to a Qdrant server (GEORAG_QDRANT_URL), and see what is there.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(index_app)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Corpora = Annotated[list[str] | None, typer.Option("--corpus", help="Corpus to search; repeatable. Default: all live.")]
@@ -214,6 +225,14 @@ def status(as_json: Json = False) -> None:
             ("rolled back", None if one.hold is None else f"from {one.hold['rolled_back_from']}, held"),
             ("checks", f"{sum(one.checks.values())} of {len(one.checks)} passed" if one.checks else None),
             ("failed checks", ", ".join(one.failed_checks) or None),
+            *(
+                (
+                    "server",
+                    f"{server['server']}: {server['state']}, "
+                    f"{'the live build' if server['is_live_build'] else server['build']}",
+                )
+                for server in one.servers
+            ),
             ("quarantined", f"{one.quarantined} ({one.quarantine_rate:.2%})" if one.quarantine_rate else None),
             ("newest record", one.newest_record),
         ):
@@ -234,15 +253,19 @@ def rollback(
     from dataclasses import asdict
 
     from georag_assets.index import live
+    from georag_assets.index.server.records import of_corpus
 
     if to and release:
         raise typer.BadParameter("--to and --release exclude each other")
-    state = live.rollback(_home(), _named(corpus), to, release=release)
+    home = _home()
+    state = live.rollback(home, _named(corpus), to, release=release)
     if as_json:
         _print_json(asdict(state))
     else:
         held = f"; held against {state.hold.corpus_version}" if state.hold else ""
         typer.echo(f"{corpus}: {state.build} is live{held}")
+    if any(record.build != state.build for record in of_corpus(home, corpus) if record.promoted_at):
+        sys.stderr.write(f"georag: a server answers from another build; run: georag index copy --corpus {corpus}\n")
 
 
 @app.command()
@@ -277,7 +300,6 @@ def build(
     from dataclasses import asdict
 
     from georag_assets.operations.pipeline import build_corpus
-    from georag_assets.reports import StageReport
 
     def tell(report: StageReport) -> None:
         if as_json:
@@ -298,6 +320,100 @@ def build(
         _fail(f"stage {reports[-1].stage} is blocked by {failed}; what was live is live", 1)
 
 
+# --- the server ------------------------------------------------------------------------------------------------------
+
+Server = Annotated[str | None, typer.Option("--to", metavar="URL", help="The server; default: GEORAG_QDRANT_URL.")]
+OneCorpus = Annotated[str | None, typer.Option("--corpus", help="Which corpus; may be left out where one is live.")]
+
+
+@index_app.command("copy")
+def index_copy(to: Server = None, corpus: OneCorpus = None, as_json: Json = False) -> None:
+    """Copy the live build to a collection of its own, prove it there, and let it answer."""
+    from georag_assets.index.server.deploy import copy
+
+    _bring(copy, to, corpus, as_json)
+
+
+@index_app.command("sync")
+def index_sync(to: Server = None, corpus: OneCorpus = None, as_json: Json = False) -> None:
+    """Bring the collection that answers to the live build in place: only the difference is written."""
+    from georag_assets.index.server.deploy import sync
+
+    _bring(sync, to, corpus, as_json)
+
+
+@index_app.command("status")
+def index_status(to: Server = None, corpus: Corpora = None, as_json: Json = False) -> None:
+    """Ask the server for its collections and show them beside what this home knows of them."""
+    from dataclasses import asdict
+
+    from georag_assets.index.server.connection import Connection
+    from georag_assets.index.server.deploy import status as server_status
+    from georag_assets.operations.status import live_corpora
+
+    home = _home()
+    names = [_named(name) for name in corpus or live_corpora(home)]
+    with Connection.of(home.settings, to) as server:
+        version = server.version
+        found = [one for name in names for one in server_status(home, name, server)]
+    if as_json:
+        _print_json(
+            {
+                "server": server.address.url,
+                "server_version": version,
+                "collections": [asdict(one) for one in found],
+            }
+        )
+        return
+    typer.echo(f"{server.address.url}: Qdrant {version}")
+    for one in found:
+        known = "unknown to this home"
+        if one.record is not None:
+            fresh = "the live build" if one.record.build == one.live_build else "not the live build"
+            known = f"{one.record.state}, {one.record.build} ({fresh})"
+        typer.echo(f"{'*' if one.answers else ' '} {one.collection}: {one.points:,} points, {one.status}; {known}")
+    if not found:
+        typer.echo("no collection of these corpora is there")
+
+
+def _bring(
+    bring: Callable[[Home, str, ServerLayout, Connection], StageReport],
+    to: str | None,
+    corpus: str | None,
+    as_json: bool,
+) -> None:
+    """Bring a corpus's live build to a server as its one writer, and say what came of it."""
+    from dataclasses import asdict
+
+    from georag_assets.corpus.declaration import ServerLayout
+    from georag_assets.corpus.writer import writing
+    from georag_assets.index.server.connection import Connection
+    from georag_assets.operations.status import live_corpora
+    from georag_assets.tables.measurements import record
+
+    home = _home()
+    names = (_named(corpus),) if corpus else live_corpora(home)
+    if len(names) != 1:
+        raise QueryError("which corpus?", expected="--corpus NAME", found=", ".join(names) or "none is live")
+    declared = _declarations(home.settings).get(names[0])
+    layout = (declared.server if declared else None) or ServerLayout()
+    with writing(home, names[0]), Connection.of(home.settings, to) as server:
+        report = bring(home, names[0], layout, server)
+        record(home.tables, names[0], (report, datetime.now(UTC)))
+    if as_json:
+        _print_json({**asdict(report), "blocked": report.blocked})
+    else:
+        typer.echo(f"{report.metadata['collection']} on {report.metadata['server']}")
+        counts = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in report.counts.items() if value)
+        typer.echo(f"  {counts}; {sum(report.seconds.values()):.1f} s")
+        for check in report.checks:
+            numbers = ", ".join(f"{name} {value:g}" for name, value in check.numbers.items())
+            typer.echo(f"  {'passed' if check.passed else 'FAILED'} {check.name}: {numbers or check.description}")
+    if report.blocked:
+        failed = ", ".join(check.name for check in report.checks if check.blocking and not check.passed)
+        _fail(f"the collection may not answer: {failed} failed on the server", 1)
+
+
 # --- what commands share --------------------------------------------------------------------------------------------
 
 
@@ -306,6 +422,9 @@ def _home() -> Home:
 
     from georag_assets.home import Home
 
+    for name, meant in unknown_names().items():
+        hint = f"; did you mean {meant}?" if meant else ""
+        sys.stderr.write(f"georag: {name} is set, and no setting reads it{hint}\n")
     try:
         return Home(Settings())
     except ValidationError as error:
@@ -415,7 +534,8 @@ def _show_answer(answer: Answer) -> None:
         typer.echo(f"note: {note}")
     for used in answer.corpora:
         lag = "" if not used.version_lag else f", {used.version_lag} behind {used.newest_version}"
-        typer.echo(f"{used.corpus} {used.corpus_version}, index {_duration(used.index_age_seconds)} old{lag}")
+        where = "" if used.answers_from == "embedded" else f", answered by {used.answers_from}"
+        typer.echo(f"{used.corpus} {used.corpus_version}, index {_duration(used.index_age_seconds)} old{lag}{where}")
     for evidence in answer.candidates:
         _show_evidence(evidence)
     if not answer.candidates:

@@ -108,6 +108,17 @@ class IndexBuildError(GeoragError):
     """An index build failed or its folder does not verify."""
 
 
+class ServerError(GeoragError):
+    """A Qdrant server cannot be reached, refuses, or does not hold what this home's record says of it.
+
+    `status` is the HTTP status where the server answered.
+    """
+
+    def __init__(self, what: str, *, status: int | None = None, **parts: str | None) -> None:
+        self.status = status
+        super().__init__(what, **parts)
+
+
 class PromotionError(GeoragError):
     """A build cannot become live."""
 

@@ -46,6 +46,11 @@ class Home:
         return self.root / "locks" / f"{corpus}.lock"
 
     @property
+    def servers_folder(self) -> Path:
+        """Folder of what this home knows about the servers it filled."""
+        return self.root / "servers"
+
+    @property
     def model_cache(self) -> Path:
         """Folder of converted models."""
         return self.root / "models"

@@ -6,12 +6,13 @@ declared per corpus (`corpus.declaration`).
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from georag_assets.errors import SettingError
@@ -54,9 +55,18 @@ class Settings(BaseSettings):
         Survivors up to which a filtered search is answered exactly (17 ms at 200 k points).
     executor
         Dagster executor of the shipped jobs.
+    qdrant_url
+        Address of a Qdrant server, `http(s)://host[:port]`; with it, corpora that were copied there are searched there.
+    qdrant_api_key, qdrant_ca
+        Its key, and a file of certificates to trust instead of the system's; neither is ever written anywhere.
+    qdrant_timeout_s
+        Seconds that one request may take.
+    qdrant_patience_s
+        Seconds that a refused or broken request is tried again for, and that a collection may take to become ready
+        without any sign of progress.
     """
 
-    model_config = SettingsConfigDict(env_prefix="GEORAG_", extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="GEORAG_", extra="ignore", env_ignore_empty=True)
 
     home: Path = Path(".georag")
     declarations: Path | None = None
@@ -69,3 +79,19 @@ class Settings(BaseSettings):
     exact_limit: int = Field(default=30_000, ge=0)
     executor: Literal["in_process", "multiprocess"] = "in_process"
     allow_removal: bool = False
+    qdrant_url: str | None = None
+    qdrant_api_key: SecretStr | None = None
+    qdrant_ca: Path | None = None
+    qdrant_timeout_s: int = Field(default=30, ge=1, le=3600)
+    qdrant_patience_s: float = Field(default=300, gt=0)
+
+
+# Read elsewhere: by `make` and the tests.
+_OTHERS = frozenset({"GEORAG_SHARED"})
+
+
+def unknown_names() -> dict[str, str | None]:
+    """Return GEORAG_* variables of the environment that no setting reads, each with the name that was likely meant."""
+    known = {f"GEORAG_{name.upper()}" for name in Settings.model_fields}
+    strange = sorted(name for name in os.environ if name.startswith("GEORAG_") and name not in known | _OTHERS)
+    return {name: next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.7)), None) for name in strange}

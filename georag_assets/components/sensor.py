@@ -27,6 +27,7 @@ from georag_assets.corpus.writer import is_busy
 from georag_assets.errors import SourceError
 from georag_assets.home import Home
 from georag_assets.index.live import live_state
+from georag_assets.index.server.deploy import served_build
 
 if TYPE_CHECKING:
     # Dagster returns this type and does not export it.
@@ -139,6 +140,10 @@ def look(instance: dg.DagsterInstance, home: Home, declaration: CorpusDeclaratio
         quiet = f"a rollback holds until the sources change or `georag rollback {corpus} --release`"
     elif live is None or live.corpus_version != newest:
         differs = f"newest version {newest}, live {live.corpus_version if live else 'none'}"
+    elif declaration.server is not None and (url := home.settings.qdrant_url) is not None:
+        served = served_build(home, corpus, url)
+        if served != live.build:
+            differs = f"live build {live.build}, on the server {served or 'none'}"
     recent = instance.get_run_records(dg.RunsFilter(tags={CORPUS_TAG: corpus}), limit=5)
     starting = any(
         not record.dagster_run.is_finished and time.time() - record.create_timestamp.timestamp() < STARTING_S

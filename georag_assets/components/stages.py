@@ -22,7 +22,7 @@ from georag_assets.frames import stage as frames
 from georag_assets.home import Home
 from georag_assets.index.builds import LAYOUT, build_index
 from georag_assets.index.embedding_stage import embed_corpus
-from georag_assets.operations.pipeline import go_live
+from georag_assets.operations.pipeline import go_live, serve_live
 from georag_assets.reports import StageReport
 from georag_assets.retrieval.evaluation import evaluate_build
 from georag_assets.retrieval.settings import RankingSettings
@@ -198,11 +198,36 @@ STAGES: tuple[Stage, ...] = (
         after=("index_build", "evaluation"),
         kinds=("qdrant",),
     ),
+    Stage(
+        "server_index",
+        "The live build on a Qdrant server, checked there; the alias moves only to what passed every check.",
+        run=lambda run: serve_live(run.home, run.declaration),
+        decides=lambda declaration, settings: {
+            "algorithm": "server-1",
+            "declared": declaration.server and declaration.server.model_dump(mode="json"),
+        },
+        after=("live_index",),
+        kinds=("qdrant",),
+        checks=(
+            Check("points_equal_chunks", "The server's points and the build's are the same; a sample finds itself."),
+            Check("every_point_names_its_source", "Each point carries its source, document, corpus and version."),
+            Check(
+                "spatial_filter_is_indexed", "Payload indexes cover every point and the filter travels with the query."
+            ),
+            Check("filtered_recall", "Recall of filtered searches on the server against NumPy."),
+            Check("recall_not_below_embedded", "Recall is at most one point under the embedded build's."),
+            Check("answers_equal_embedded", "Exact searches give the candidates and scores of the embedded build."),
+        ),
+    ),
 )
 
 
 def stages_of(declaration: CorpusDeclaration) -> tuple[Stage, ...]:
-    """Return the stages of a corpus in order: without labelled queries there is no evaluation."""
-    left_out = set() if declaration.evaluation is not None else {"evaluation"}
+    """Return the stages of a corpus in order: no evaluation without queries, no server where none is declared."""
+    left_out = {
+        name
+        for name, declared in (("evaluation", declaration.evaluation), ("server_index", declaration.server))
+        if declared is None
+    }
     kept = [stage for stage in STAGES if stage.name not in left_out]
     return tuple(replace(stage, after=tuple(name for name in stage.after if name not in left_out)) for stage in kept)

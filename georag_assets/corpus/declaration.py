@@ -225,6 +225,30 @@ class Automation(_Declared):
     watch: bool = False
 
 
+class ServerLayout(_Declared):
+    """How the corpus lies on a Qdrant server, where one is set (`GEORAG_QDRANT_URL`).
+
+    `update: copy` gives each build a collection of its own behind an alias; `in_place` upserts and deletes the
+    difference in the live collection, for corpora too big to hold twice. `keep` is how many collections stay beside the
+    live one. `quantised` keeps vectors as int8 in memory beside the originals, which decide. Settings other than
+    `update` and `keep` take effect with a new collection.
+    """
+
+    shards: int = Field(default=1, ge=1, le=1024)
+    replicas: int = Field(default=1, ge=1, le=64)
+    write_consistency: int = Field(default=1, ge=1, le=64)
+    on_disk: bool = False
+    quantised: bool = False
+    update: Literal["copy", "in_place"] = "copy"
+    keep: int = Field(default=1, ge=0, le=100)
+
+    @model_validator(mode="after")
+    def _reachable(self) -> ServerLayout:
+        if self.write_consistency > self.replicas:
+            raise ValueError("a write_consistency of at most replicas: more can never acknowledge a write")
+        return self
+
+
 class CorpusDeclaration(_Declared):
     """What a corpus is: where its documents are and what is known of them beforehand.
 
@@ -244,6 +268,8 @@ class CorpusDeclaration(_Declared):
         Shares of the documents above which a check fails, and a sync stops.
     max_document_mb
         A larger text file or record is quarantined unread.
+    server
+        Serve the corpus from a Qdrant server too: each promotion is followed by bringing the server there.
     """
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")
@@ -262,6 +288,7 @@ class CorpusDeclaration(_Declared):
     evaluation: Evaluation | None = None
     freshness: Freshness | None = None
     automation: Automation = Automation()
+    server: ServerLayout | None = None
 
     _file: Path | None = PrivateAttr(default=None)
 

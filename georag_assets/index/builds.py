@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -53,6 +53,7 @@ from georag_assets.index.engine_writer import (
     footprint_bytes,
     write_engine,
 )
+from georag_assets.index.folders import ReaderLock
 from georag_assets.index.lexical import LexicalEmbedder
 from georag_assets.index.live import live_build, missing_checks
 from georag_assets.index.manifest import Manifest
@@ -61,7 +62,7 @@ from georag_assets.index.payload import PAYLOAD
 from georag_assets.index.planner import PlannedSearch
 from georag_assets.index.points import geometry_batches, point_batches
 from georag_assets.index.recall import settle_plan
-from georag_assets.index.store import Payload
+from georag_assets.index.store import Payload, Store
 from georag_assets.reports import CheckResult, StageReport
 from georag_assets.tables.measurements import latest_checks
 
@@ -424,13 +425,35 @@ def _rate(manifest: Manifest) -> float:
 
 
 class OpenBuild:
-    """A build being read: its folder stays while this is open, whatever is promoted or pruned meanwhile."""
+    """A build being read: its folder stays while this is open, whatever is promoted or pruned meanwhile.
 
-    def __init__(self, manifest: Manifest, store: EmbeddedStore, columns: Columns, let_go: Callable[[], None]) -> None:
+    Attributes
+    ----------
+    store
+        What answers: the build's own engine, or a server's collection that holds the same points.
+    answers_from
+        `embedded`, or the server.
+    note
+        What a reader of an answer must know of the store; None where there is nothing.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        store: Store,
+        columns: Columns,
+        let_go: Callable[[], None],
+        *,
+        plan: PlanSettings | None = None,
+        answers_from: str = "embedded",
+        note: str | None = None,
+    ) -> None:
         self.manifest = manifest
         self.columns = columns
-        self._store = store
-        self._planned = PlannedSearch(store, columns, PlanSettings(**manifest.settings["plan"]))
+        self.store = store
+        self.answers_from = answers_from
+        self.note = note
+        self._planned = PlannedSearch(store, columns, plan or PlanSettings(**manifest.settings["plan"]))
         self._let_go = weakref.finalize(self, let_go)
 
     def search(
@@ -441,12 +464,17 @@ class OpenBuild:
         plan: PlanSettings | None = None,
     ) -> SearchReport:
         """Search with the filter inside; `plan` replaces the build's own settings."""
-        planned = self._planned if plan is None else PlannedSearch(self._store, self.columns, plan)
-        return planned.search(query, where, limit)
+        planned = self._planned if plan is None else PlannedSearch(self.store, self.columns, plan)
+        report = planned.search(query, where, limit)
+        if self.note is None:
+            return report
+        # A store that is being changed may hold points that this build's columns do not know.
+        rows = self.columns.rows_of([hit.chunk_id for hit in report.hits])
+        return replace(report, hits=tuple(hit for hit, row in zip(report.hits, rows.tolist(), strict=True) if row >= 0))
 
     def payloads(self, ids: Sequence[str]) -> dict[str, Payload]:
         """Return payloads by chunk id; an unknown id is absent."""
-        return self._store.retrieve(ids)
+        return self.store.retrieve(ids)
 
     def geometries(self, ids: Sequence[str]) -> NDArray[np.object_]:
         """Return geometries (EPSG:4326) by chunk id, in order; None where there is none."""
@@ -456,18 +484,24 @@ class OpenBuild:
         return found
 
     def close(self) -> None:
-        """Close the engine and let the folder go."""
-        self._store.close()
+        """Close the store and let the folder go."""
+        self.store.close()
         self._let_go()
 
-    def __enter__(self) -> OpenBuild:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
-def open_build(home: Home, corpus: str, build: str | None = None) -> OpenBuild:
+class EmbeddedBuild(OpenBuild):
+    """A build that its own engine answers for, from which it can also be copied."""
+
+    store: EmbeddedStore
+
+
+def open_build(home: Home, corpus: str, build: str | None = None) -> EmbeddedBuild:
     """Open a build for reading, by default the live one.
 
     A build that does not verify, and a disk so full that opening would kill the process, are errors: never an empty or
@@ -481,6 +515,55 @@ def open_build(home: Home, corpus: str, build: str | None = None) -> OpenBuild:
     DiskSpaceError
         Opening needs space that is not there.
     """
+    folder, manifest, lock = _locked(home, corpus, build)
+    try:
+        engine, private = _openable(folder / ENGINE)
+    except BaseException:
+        lock.release()
+        raise
+
+    def let_go() -> None:
+        lock.release()
+        if private is not None:
+            shutil.rmtree(private, ignore_errors=True)
+
+    try:
+        return EmbeddedBuild(manifest, _open_engine(engine), Columns.open(folder / COLUMNS), let_go)
+    except BaseException:
+        let_go()
+        raise
+
+
+def open_build_elsewhere(
+    home: Home,
+    corpus: str,
+    build: str,
+    store_of: Callable[[Manifest], Store],
+    *,
+    plan: PlanSettings | None,
+    answers_from: str,
+    note: str | None,
+) -> OpenBuild:
+    """Open a build that another store answers for; of its folder only the columns are read.
+
+    Raises
+    ------
+    IndexBuildError
+        The folder is not what its manifest says.
+    """
+    folder, manifest, lock = _locked(home, corpus, build)
+    try:
+        columns = Columns.open(folder / COLUMNS)
+        return OpenBuild(
+            manifest, store_of(manifest), columns, lock.release, plan=plan, answers_from=answers_from, note=note
+        )
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _locked(home: Home, corpus: str, build: str | None) -> tuple[Path, Manifest, ReaderLock]:
+    """Return a build's folder, verified and kept from deletion until the lock is released."""
     for _ in range(5):
         name = build or live_build(home, corpus)
         if name is None:
@@ -494,21 +577,9 @@ def open_build(home: Home, corpus: str, build: str | None = None) -> OpenBuild:
     else:
         raise IndexBuildError("the live build was replaced five times while it was opened", where=corpus)
     try:
-        manifest = manifests.verify(folder, deep=False)
-        engine, private = _openable(folder / ENGINE)
+        return folder, manifests.verify(folder, deep=False), lock
     except BaseException:
         lock.release()
-        raise
-
-    def let_go() -> None:
-        lock.release()
-        if private is not None:
-            shutil.rmtree(private, ignore_errors=True)
-
-    try:
-        return OpenBuild(manifest, _open_engine(engine), Columns.open(folder / COLUMNS), let_go)
-    except BaseException:
-        let_go()
         raise
 
 

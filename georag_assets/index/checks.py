@@ -6,7 +6,7 @@ of them a promotion requires (`live`), the recall sweep itself (`recall`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from georag_assets.geometry.region import Region
 from georag_assets.index.columns import Columns
 from georag_assets.index.embedding import Vectors
-from georag_assets.index.models import DenseQuery, LexicalQuery, PlanSettings, SearchFilter
+from georag_assets.index.models import DenseQuery, Hit, LexicalQuery, PlanSettings, SearchFilter
 from georag_assets.index.planner import PlannedSearch, RecordingStore, filter_faults
 from georag_assets.index.points import index_faults, vector_faults
 from georag_assets.index.recall import FLOOR, MOST_UNDER_BASELINE, measure
@@ -29,6 +29,11 @@ BATCH = 2_000
 SAMPLE = 64
 # The engine normalises and stores float32; anything beyond is another vector.
 SAME_VECTOR = 0.9999
+# Two engines of one kind differ in the last bits of a float32 score.
+SAME_SCORE = 1e-5
+# Dense questions put to both stores, and how much lower recall may be on a server.
+COMPARED = 8
+MOST_UNDER_EMBEDDED = 0.01
 
 OWN = ("points_equal_chunks", "every_point_names_its_source", "spatial_filter_is_indexed", "filtered_recall")
 _NAMES_SOURCE = ("source", "doc_id", "corpus", "corpus_version", "content_sha256")
@@ -39,6 +44,8 @@ def spatial_filter_is_indexed(store: Store, columns: Columns, settings: PlanSett
 
     The engine prints no plan, so the plan is read from what reaches it: each arm, each form of the filter.
     """
+    if not store.capabilities.payload_indexes:
+        return _not_applicable("spatial_filter_is_indexed", "this store has no payload indexes")
     faults: list[Any] = list(index_faults(store.index_coverage(), columns.present))
     asked = 0
     for where in _filters(columns):
@@ -71,6 +78,8 @@ def filtered_recall(
     without_plan: bool = True,
 ) -> CheckResult:
     """Recall of filtered searches against NumPy, the tightest case beside the unfiltered baseline and the floor."""
+    if not store.capabilities.graph:
+        return _not_applicable("filtered_recall", "this store has no graph: it looks at every point")
     table = measure(store, columns, vectors, ids, settings=settings, per_level=per_level, without_plan=without_plan)
     faults = table.faults()
     off = {} if table.lowest_off is None else {"lowest_recall_without_plan": table.lowest_off}
@@ -117,15 +126,21 @@ def every_point_names_its_source(store: Store, columns: Columns, corpus_version:
 
 
 def points_equal_chunks(
-    store: Store, columns: Columns, expected: Mapping[str, NDArray[np.float32]], settings: PlanSettings
+    store: Store,
+    columns: Columns,
+    expected: Mapping[str, NDArray[np.float32]],
+    settings: PlanSettings,
+    *,
+    read_back: Collection[str] | None = None,
 ) -> CheckResult:
     """Compare the points that can be found with the chunks: same ids, the vectors that were made, found by search.
 
     Counts alone are green over vectors of NaN and over folders that lost a file; so every vector is read back and
-    compared with the one that was sent, and a sample must find itself.
+    compared with the one that was sent, and a sample must find itself. `read_back` bounds which are read back.
     """
     wrong: dict[str, str] = {}
-    for ids in _batches(tuple(expected)):
+    proved = tuple(expected) if read_back is None else tuple(name for name in expected if name in read_back)
+    for ids in _batches(proved):
         found = store.vectors(ids)
         held = [chunk_id for chunk_id in ids if chunk_id in found]
         wrong |= {chunk_id: "missing" for chunk_id in ids if chunk_id not in found}
@@ -154,6 +169,7 @@ def points_equal_chunks(
         numbers={
             "chunks": len(expected),
             "points": points,
+            "read_back": len(proved),
             "retrievable": len(expected) - len(wrong),
             "not_found_by_search": len(lost),
         },
@@ -163,6 +179,76 @@ def points_equal_chunks(
             "columns_differ": sorted(columns_ids ^ set(expected))[:SHOWN],
         },
     )
+
+
+def recall_not_below_embedded(there: CheckResult, embedded: CheckResult | None) -> CheckResult:
+    """Compare the filtered recall on a server with the embedded build's of the same points: at most one point under."""
+    name = "recall_not_below_embedded"
+    if "lowest_recall" not in there.numbers:
+        return _not_applicable(name, "no recall was measured here")
+    before = 1.0 if embedded is None else float(embedded.numbers["lowest_recall"])
+    measured = float(there.numbers["lowest_recall"])
+    return CheckResult(
+        name,
+        passed=measured >= before - MOST_UNDER_EMBEDDED,
+        blocking=True,
+        description="The lowest filtered recall is at most one point under the embedded build's.",
+        numbers={"lowest_recall": measured, "embedded_lowest_recall": before},
+    )
+
+
+def answers_equal_embedded(
+    store: Store, embedded: Store, columns: Columns, vectors: Vectors, words: Sequence[str] = ()
+) -> CheckResult:
+    """Exact searches answer the same candidates with the same scores as the embedded build, under every filter.
+
+    `words` are lexical questions; none where the store counts the rarity of words otherwise (per shard).
+    """
+    exact = PlanSettings(exact_limit=columns.count)
+    chosen = np.unique(np.linspace(0, len(vectors) - 1, COMPARED).astype(int))
+    queries = [DenseQuery(vectors[row]) for row in chosen] + [LexicalQuery(text) for text in words]
+    faults: list[dict[str, object]] = []
+    asked = 0
+    for where in (SearchFilter(), SearchFilter(located=False), *_filters(columns)):
+        for form in (exact, _payload_only(exact)):
+            ours, theirs = PlannedSearch(store, columns, form), PlannedSearch(embedded, columns, form)
+            for query in queries:
+                asked += 1
+                here, there = ours.search(query, where, 10).hits, theirs.search(query, where, 10).hits
+                if not _same_hits(here, there):
+                    faults.append(
+                        {
+                            "filter": "by ids" if form is exact else "by payload",
+                            "arm": "semantic" if isinstance(query, DenseQuery) else "lexical",
+                            "expected": [[hit.chunk_id, hit.score] for hit in there[:5]],
+                            "found": [[hit.chunk_id, hit.score] for hit in here[:5]],
+                        }
+                    )
+    return CheckResult(
+        "answers_equal_embedded",
+        passed=not faults,
+        blocking=True,
+        description="Exact searches, by meaning and by words, give the candidates and scores of the embedded build.",
+        numbers={"compared": asked, "different": len(faults), "lexical_questions": len(words)},
+        detail={"faults": faults[:SHOWN]},
+    )
+
+
+def _same_hits(here: Sequence[Hit], there: Sequence[Hit]) -> bool:
+    """Whether two answers are the same; candidates of equal score may stand in either order."""
+    if len(here) != len(there):
+        return False
+    close = all(abs(a.score - b.score) <= SAME_SCORE * max(1.0, abs(b.score)) for a, b in zip(here, there, strict=True))
+    if not close or not there:
+        return close
+    last = there[-1].score + SAME_SCORE * max(1.0, abs(there[-1].score))
+    # Beyond the cut there may be more of the last score: which of them are shown is no difference.
+    return {hit.chunk_id for hit in here if hit.score > last} == {hit.chunk_id for hit in there if hit.score > last}
+
+
+def _not_applicable(name: str, why: str) -> CheckResult:
+    """Return the outcome of a check that cannot be made here: never a pass."""
+    return CheckResult(name, passed=False, blocking=True, description=f"not applicable: {why}")
 
 
 def _lost(

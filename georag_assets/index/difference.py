@@ -59,8 +59,8 @@ def difference(
     if base is None or base.counts.get("unfit") or unfit:
         return None
     try:
-        before = _contents(home, corpus, base.snapshots[CHUNKS.name])
-        now = _contents(home, corpus, snapshots[CHUNKS.name])
+        before = contents_of(home, corpus, base.snapshots[CHUNKS.name])
+        now = contents_of(home, corpus, snapshots[CHUNKS.name])
     except (GeoragError, KeyError):  # its snapshot has expired
         return None
     written = frozenset(chunk for chunk, content in now.items() if before.get(chunk) != content)
@@ -83,6 +83,7 @@ def _base(home: Home, corpus: str, identity: str) -> Manifest | None:
     return None
 
 
-def _contents(home: Home, corpus: str, snapshot: int) -> dict[str, str]:
+def contents_of(home: Home, corpus: str, snapshot: int) -> dict[str, str]:
+    """Return chunk id -> content hash of its document, of the chunks at a snapshot."""
     table = home.tables.read(corpus, CHUNKS, columns=["chunk_id", "content_sha256"], snapshot_id=snapshot)
     return dict(zip(table["chunk_id"].to_pylist(), table["content_sha256"].to_pylist(), strict=True))

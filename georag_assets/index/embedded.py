@@ -21,9 +21,19 @@ from georag_assets.errors import IndexBuildError
 from georag_assets.index.filter import AllOf, AnyOf, Between, CentreIn, Condition, Ids, Is
 from georag_assets.index.lexical import LexicalEmbedder
 from georag_assets.index.models import DenseQuery, Hit
-from georag_assets.index.store import Effort, IndexCoverage, Payload, Query, StoreInfo, check_vector
+from georag_assets.index.store import (
+    LEXICAL,
+    TEXT,
+    Capabilities,
+    Effort,
+    IndexCoverage,
+    Payload,
+    Query,
+    StoredPoint,
+    StoreInfo,
+    check_vector,
+)
 
-TEXT, LEXICAL = "text", "lexical"
 _INDEX_TYPES = {
     "keyword": engine.PayloadSchemaType.Keyword,
     "integer": engine.PayloadSchemaType.Integer,
@@ -90,6 +100,11 @@ class EmbeddedStore:
         """Dimension of the dense vectors."""
         return self._dimension
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """The engine has payload indexes and a graph."""
+        return Capabilities()
+
     def count(self, where: Condition | None = None) -> int:
         """Count exactly the points that satisfy a condition."""
         return self._shard.count(engine.CountRequest(exact=True, filter=compile_filter(where)))
@@ -132,6 +147,16 @@ class EmbeddedStore:
             named = cast("dict[str, list[float]]", record.vector or {})
             if TEXT in named:
                 found[str(record.id)] = np.asarray(named[TEXT], dtype=np.float32)
+        return found
+
+    def points(self, ids: Sequence[str]) -> list[StoredPoint]:
+        """Return whole points by id, as another store takes them; an unknown id is absent."""
+        found = []
+        for record in self._shard.retrieve(list(ids), with_payload=True, with_vector=True):
+            named = cast("dict[str, Any]", record.vector or {})
+            sparse = named.get(LEXICAL)
+            terms = None if sparse is None else (sparse.indices, sparse.values)
+            found.append(StoredPoint(str(record.id), named[TEXT], terms, record.payload or {}))
         return found
 
     def info(self) -> StoreInfo:

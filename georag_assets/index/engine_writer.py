@@ -250,8 +250,9 @@ class _Writer:
     def __init__(self, folder: Path, config: EngineConfig, change: Mapping[str, Any] | None) -> None:
         import qdrant_edge as engine
 
-        from georag_assets.index.embedded import LEXICAL, TEXT, index_type
+        from georag_assets.index.embedded import index_type
         from georag_assets.index.lexical import LexicalEmbedder
+        from georag_assets.index.store import LEXICAL, TEXT
 
         self._engine = engine
         self._folder = folder

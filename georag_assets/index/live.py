@@ -22,6 +22,7 @@ from georag_assets.index import manifest as manifests
 from georag_assets.index.files import write_json
 from georag_assets.index.folders import build_folder, complete_builds, discard, exclusive
 from georag_assets.index.manifest import Manifest
+from georag_assets.index.server.records import builds_that_answer
 from georag_assets.reports import StageReport
 
 STAGE = "live_index"
@@ -175,7 +176,7 @@ def rollback(home: Home, corpus: str, to: str | None = None, *, release: bool = 
 
 
 def prune(home: Home, corpus: str) -> tuple[str, ...]:
-    """Delete old builds; keep the newest, the live one, the one a rollback would take, and those somebody reads."""
+    """Delete old builds; keep the newest, the live one, a rollback's, a server's, and those somebody reads."""
     with exclusive(_lock(home, corpus)):
         state = live_state(home, corpus)
         if state is None:
@@ -185,6 +186,8 @@ def prune(home: Home, corpus: str) -> tuple[str, ...]:
         kept |= set([name for name in state.history if name in complete][:1])
         if state.hold is not None:
             kept.add(state.hold.rolled_back_from)
+        # A server's collection is searched by its build's columns.
+        kept |= builds_that_answer(home, corpus)
         doomed = [name for name in complete if name not in kept]
         return tuple(name for name in doomed if discard(build_folder(home, corpus, name)))
 

@@ -102,7 +102,7 @@ def seal(folder: Path, manifest: Manifest) -> Manifest:
 
 def write(folder: Path, manifest: Manifest) -> None:
     """Replace the folder's manifest atomically."""
-    write_json(folder / NAME, _finite(asdict(manifest)))
+    write_json(folder / NAME, finite(asdict(manifest)))
 
 
 def read(folder: Path) -> Manifest:
@@ -177,12 +177,12 @@ def _record(path: Path) -> FileRecord:
         return FileRecord(size, hashlib.file_digest(stream, "sha256").hexdigest())
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """Return JSON-able data without NaN and infinity, which JSON has no word for."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
+        return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return value if value is None or isinstance(value, str | int | bool) else str(value)

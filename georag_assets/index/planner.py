@@ -21,7 +21,16 @@ from georag_assets.errors import QueryError
 from georag_assets.index.columns import Columns, Selection
 from georag_assets.index.filter import Condition, Ids, fields_of, is_broad, payload_condition
 from georag_assets.index.models import DenseQuery, Hit, LexicalQuery, PlanSettings, SearchFilter, SearchReport
-from georag_assets.index.store import Effort, IndexCoverage, Payload, Query, Store, StoreInfo, check_vector
+from georag_assets.index.store import (
+    Capabilities,
+    Effort,
+    IndexCoverage,
+    Payload,
+    Query,
+    Store,
+    StoreInfo,
+    check_vector,
+)
 
 # Share of points over which four ranges are cheaper than size classes.
 RANGES_ABOVE = 0.005
@@ -177,6 +186,11 @@ class RecordingStore:
     def dimension(self) -> int:
         """Dimension of the dense vectors."""
         return self.inner.dimension
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the inner store has."""
+        return self.inner.capabilities
 
     def search(self, query: Query, where: Condition | None, limit: int, effort: Effort) -> list[Hit]:
         """Note the question and pass it on."""

@@ -17,6 +17,9 @@ from georag_assets.errors import QueryError
 from georag_assets.index.filter import Condition
 from georag_assets.index.models import DenseQuery, Hit, LexicalQuery
 
+# Names of the vectors, equal in every store.
+TEXT, LEXICAL = "text", "lexical"
+
 Payload: TypeAlias = Mapping[str, Any]
 Query: TypeAlias = DenseQuery | LexicalQuery
 
@@ -36,6 +39,24 @@ class IndexCoverage:
 
     index_type: str
     points: int
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a store has to be measured: without payload indexes or a graph a check of them means nothing."""
+
+    payload_indexes: bool = True
+    graph: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPoint:
+    """A point as a store holds it: the dense vector (unit length), the terms of the lexical one, the payload."""
+
+    chunk_id: str
+    vector: Sequence[float]
+    terms: tuple[Sequence[int], Sequence[float]] | None
+    payload: Payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +84,11 @@ class Store(Protocol):
     @property
     def dimension(self) -> int:
         """Dimension of the dense vectors."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What of it can be measured."""
         ...
 
     def count(self, where: Condition | None = None) -> int:

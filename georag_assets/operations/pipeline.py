@@ -34,6 +34,20 @@ def go_live(home: Home, corpus: str, build: str) -> StageReport:
     return replace(report, seconds={**report.seconds, "gazetteer": perf_counter() - started})
 
 
+def serve_live(home: Home, declaration: CorpusDeclaration) -> StageReport:
+    """Bring the live build to the Qdrant server that the settings name, as the corpus declares it.
+
+    Raises
+    ------
+    SettingError
+        The corpus declares `server:` and no server is set.
+    """
+    from georag_assets.index.server.deploy import serve
+
+    assert declaration.server is not None
+    return serve(home, declaration.name, declaration.server)
+
+
 def build_corpus(
     home: Home,
     declaration: CorpusDeclaration,
@@ -89,6 +103,8 @@ def build_corpus(
     if declaration.evaluation is not None:
         stages.append(lambda: evaluate_build(home, declaration, build(), embedder=embedder))
     stages.append(lambda: go_live(home, corpus, build()))
+    if declaration.server is not None:
+        stages.append(lambda: serve_live(home, declaration))
     unrecorded: list[tuple[StageReport, datetime]] = []
 
     def record_what_is_new() -> None:

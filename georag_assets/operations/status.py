@@ -20,6 +20,7 @@ from georag_assets.home import Home
 from georag_assets.index import manifest as manifests
 from georag_assets.index.folders import build_folder, complete_builds
 from georag_assets.index.live import LiveState, live_state
+from georag_assets.index.server.records import of_corpus
 from georag_assets.retrieval.staleness import version_lag
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class CorpusStatus:
         Latest end of a declared period among the documents.
     within_policy
         Whether the live build is younger than the declared `max_age_hours`; None where none is declared.
+    servers
+        What each collection on a server was last brought to, from this home's records; nothing is asked.
     """
 
     corpus: str
@@ -71,6 +74,7 @@ class CorpusStatus:
     newest_record: str | None
     newest_revision: str | None
     within_policy: bool | None
+    servers: tuple[Mapping[str, Any], ...] = ()
 
 
 def status(home: Home, declarations: Mapping[str, CorpusDeclaration]) -> tuple[CorpusStatus, ...]:
@@ -131,6 +135,19 @@ def corpus_status(home: Home, corpus: str, declaration: CorpusDeclaration | None
         newest_record=None if latest is None else format_instant(latest),
         newest_revision=pc.max(documents["revision"]).as_py(),
         within_policy=None if policy is None or age is None else age <= policy * 3600,
+        servers=tuple(
+            {
+                "server": record.server,
+                "collection": record.collection,
+                "state": record.state,
+                "build": record.build,
+                "is_live_build": live is not None and record.build == live.build,
+                "points": record.points,
+                "promoted_at": record.promoted_at,
+                "failed_checks": [check.name for check in record.checks if not check.passed],
+            }
+            for record in of_corpus(home, corpus)
+        ),
     )
 
 

@@ -140,6 +140,7 @@ class CorpusUsed:
     """Which build of a corpus answered, and how far it is behind: numbers, so that they can be watched.
 
     `version_lag` counts the corpus versions published after the build's own; None where that cannot be read.
+    `answers_from` is `embedded`, or the server that was asked.
     """
 
     corpus: str
@@ -150,6 +151,7 @@ class CorpusUsed:
     version_lag: int | None
     built_at: str
     index_age_seconds: float
+    answers_from: str = "embedded"
     survivors: int = 0
     plans: Mapping[str, str] = field(default_factory=dict)
 

@@ -32,6 +32,7 @@ from georag_assets.retrieval.staleness import staleness_of
 
 if TYPE_CHECKING:
     from georag_assets.index.embedding import Embedder, Vectors
+    from georag_assets.index.server.connection import Connection
     from georag_assets.places.resolver import PlaceResolver
 
 TEXT_ARMS = ("semantic", "topic", "lexical")
@@ -102,7 +103,33 @@ class Retriever:
     @cached_property
     def builds(self) -> tuple[OpenBuild, ...]:
         """The builds searched, opened at first use and kept open: opening one writes to it."""
-        return tuple(open_build(self.home, corpus, self._staged) for corpus in self.corpora)
+        opened: list[OpenBuild] = []
+        try:
+            opened.extend(map(self._open, self.corpora))
+        except BaseException:
+            for build in opened:
+                build.close()
+            raise
+        return tuple(opened)
+
+    def _open(self, corpus: str) -> OpenBuild:
+        """Open what answers for a corpus: a server where one is set and holds it, else the embedded build."""
+        if self._server is not None:
+            from georag_assets.index.server.deploy import open_served
+
+            served = open_served(self.home, corpus, self._server)
+            if served is not None:
+                return served
+        return open_build(self.home, corpus, self._staged)
+
+    @cached_property
+    def _server(self) -> Connection | None:
+        """The server that the settings name; a staged build is always asked where it lies."""
+        if self._staged is not None or self.home.settings.qdrant_url is None:
+            return None
+        from georag_assets.index.server.connection import Connection
+
+        return Connection.of(self.home.settings)
 
     @cached_property
     def embedder(self) -> Embedder:
@@ -128,6 +155,9 @@ class Retriever:
             for build in self.builds:
                 build.close()
             del self.__dict__["builds"]
+        server = self.__dict__.pop("_server", None)
+        if server is not None:
+            server.close()
 
     def __enter__(self) -> Retriever:
         return self
@@ -173,6 +203,7 @@ class Retriever:
                 unlocated = self._evidence(without, self.settings, self.settings.unlocated)
         with _timed(timings, "staleness"):
             corpora = tuple(self._used(build, found) for build in builds)
+        notes += [build.note for build in builds if build.note is not None]
         if any(report.asked_again for reports in found.reports.values() for report in reports.values()):
             notes.append("the graph gave fewer results than there are: asked again exactly")
         timings["total"] = round(sum(timings.values()), 1)
@@ -358,6 +389,7 @@ class Retriever:
             version_lag=behind.version_lag,
             built_at=manifest.created_at,
             index_age_seconds=behind.index_age_seconds,
+            answers_from=build.answers_from,
             survivors=max((report.survivors for report in reports.values()), default=0),
             plans={arm: f"{report.plan} ({report.form})" for arm, report in reports.items()},
         )
