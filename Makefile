@@ -2,12 +2,13 @@
 #   make demo    build the bundled corpus through Dagster and ask it a question
 #   make test    the whole test suite
 #   make dev     Dagster's UI with every corpus, on 127.0.0.1:3000
+#   make test-server    what only a real Qdrant server can show (GEORAG_QDRANT_URL)
 #   make lint    ruff, mypy, import contracts
 #   make clean   remove the environment and everything that was built
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test dev lint snapshots constraints clean
+.PHONY: help setup demo test test-server dev lint snapshots constraints clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -24,7 +25,7 @@ export GEORAG_HOME ?= $(CURDIR)/.georag
 export DAGSTER_HOME ?= $(CURDIR)/.dagster_home
 
 help:
-	@sed -n '1,6p' Makefile | sed 's/^# \{0,1\}//'
+	@sed -n '1,7p' Makefile | sed 's/^# \{0,1\}//'
 
 setup: $(STAMP)
 
@@ -56,6 +57,12 @@ dev: $(STAMP) $(DAGSTER_HOME)/dagster.yaml
 
 test: $(STAMP)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+# Everything that needs a real Qdrant server: GEORAG_QDRANT_URL (and _API_KEY, _CA) say which.
+test-server: $(STAMP)
+	@[ -n "$${GEORAG_QDRANT_URL:-}" ] || { echo "Name the server: make test-server GEORAG_QDRANT_URL=http://127.0.0.1:6333" >&2; exit 1; }
+	@$(BIN)/python -m pytest -m server -s -v --strict-markers $(ARGS) | tee $(VENV)/test-server.txt
+	@grep -Eq '[1-9][0-9]* passed' $(VENV)/test-server.txt || { echo "no test ran against the server" >&2; exit 1; }
 
 lint: $(STAMP)
 	@echo "== ruff" && $(BIN)/ruff check . && $(BIN)/ruff format --check .

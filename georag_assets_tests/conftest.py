@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,18 @@ from georag_assets.home import Home
 from georag_assets.places.gazetteer import world
 from georag_assets.settings import Settings
 
+
+@dataclass(frozen=True)
+class RealServer:
+    """The Qdrant server that the environment names, if any; for `test_real_server.py` alone."""
+
+    url: str | None
+    key: str | None
+    certificates: str | None
+
+
+# Taken out of the environment: every other test decides for itself which server there is.
+REAL_SERVER = RealServer(*(os.environ.pop(f"GEORAG_QDRANT_{name}", None) or None for name in ("URL", "API_KEY", "CA")))
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 

@@ -37,7 +37,7 @@ class RefusedError(Exception):
 
 @dataclass
 class Fault:
-    """What happens to requests that match, so many times: a status, or the connection's end before or after the work."""
+    """What happens to matching requests, so many times: a status, or the connection ends before or after the work."""
 
     method: str
     path: str
@@ -381,7 +381,7 @@ def _handler(server: RestServer) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(data)
             self.wfile.flush()
 
-        do_GET = do_PUT = do_POST = do_DELETE = do_PATCH = _handle  # noqa: N815
+        do_GET = do_PUT = do_POST = do_DELETE = do_PATCH = _handle
 
     return Handler
 

@@ -123,7 +123,7 @@ def write_corpus(
 ) -> list[str]:
     """Write documents, chunks and frames of `count` made passages (the last `unlocated` without geometry)."""
     random = np.random.default_rng(seed)
-    texts = [f"{' '.join(random.choice(WORDS, 6))} number {row} of {seed}" for row in range(count)]
+    texts = _texts(seed, count, random)
     doc_ids = [f"doc-{sha(text)[:8]}" for text in texts]
     documents, frames = [], []
     for row, (text, doc_id) in enumerate(zip(texts, doc_ids, strict=True)):
@@ -175,6 +175,22 @@ def write_corpus(
     # Last: a test that kills this leaves documents without chunks, never chunks without their document.
     write_chunks(home, texts, corpus=corpus)
     return texts
+
+
+def _texts(seed: int, count: int, random: np.random.Generator) -> list[str]:
+    return [f"{' '.join(random.choice(WORDS, 6))} number {row} of {seed}" for row in range(count)]
+
+
+def documents_of(seed: int, count: int) -> list[str]:
+    """Return the document ids that `write_corpus` makes of a seed."""
+    return [f"doc-{sha(text)[:8]}" for text in _texts(seed, count, np.random.default_rng(seed))]
+
+
+def remove_documents(home: Home, doc_ids: Sequence[str], *, corpus: str = "small") -> None:
+    """Take documents, their chunks and their frames out of the tables, as a sync does."""
+    for spec in (CHUNKS, FRAMES, DOCUMENTS):
+        added = pa.Table.from_pylist([], spec.schema)
+        home.tables.replace_rows(corpus, spec, key="doc_id", removed=list(doc_ids), added=added)
 
 
 def _small_box(random: np.random.Generator) -> tuple[float, float, float, float]:

@@ -187,8 +187,7 @@ def _wait_until_ready(connection: Connection, name: str, graph_points: int) -> S
                 do="see the server's log",
             )
         indexed = info.indexed_vectors_count or 0
-        rests = info.status == models.CollectionStatus.GREEN and (indexed > 0 or not graph_points)
-        green = green + 1 if rests else 0
+        green = green + 1 if info.status == models.CollectionStatus.GREEN else 0
         now = time.monotonic()
         if green == 2:
             return Settling(round(now - started, 3), looks, indexed, info.segments_count)
