@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from georag_assets.home import Home
@@ -26,6 +27,10 @@ class RealServer:
     key: str | None
     certificates: str | None
 
+
+# How long an example takes is no property of the code: a benchmark's matter.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 # Taken out of the environment: every other test decides for itself which server there is.
 REAL_SERVER = RealServer(*(os.environ.pop(f"GEORAG_QDRANT_{name}", None) or None for name in ("URL", "API_KEY", "CA")))

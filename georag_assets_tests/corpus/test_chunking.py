@@ -370,7 +370,7 @@ _piece = st.one_of(
     st.sampled_from([12, 40, 150]),
     st.sampled_from(["feature", "section", "document"]),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_text_is_covered_by_whole_literals(text: str, budget: int, unit: Unit) -> None:
     chunks = chunks_of(text, budget, unit, title="A title")
     assert "".join(chunk.text for chunk in chunks) == text

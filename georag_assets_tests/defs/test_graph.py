@@ -71,8 +71,24 @@ def test_every_dependency_and_every_check_is_on_an_asset(graphs: dict[str, dg.Re
 
 
 def test_every_check_that_a_promotion_requires_is_shown_on_an_asset() -> None:
-    shown = {check.name for stage in STAGES for check in stage.checks if check.blocking}
+    before = [stage for stage in STAGES if stage.name != "server_index"]
+    shown = {check.name for stage in before for check in stage.checks if check.blocking}
     assert {*REQUIRED, *REQUIRED_WITH_QUERIES} == shown
+
+
+def test_a_corpus_with_a_server_has_an_asset_for_it_with_every_check_that_is_made_there(tmp_path: Path) -> None:
+    declare(tmp_path, "plain", extra="  server: {shards: 2}\n")
+    graph = build_defs(declarations=tmp_path).get_repository_def().asset_graph
+    key = dg.AssetKey(["plain", "server_index"])
+    assert graph.get(key).parent_keys == {dg.AssetKey(["plain", "live_index"])}
+    assert {check.name for check in graph.asset_check_keys if check.asset_key == key} == {
+        "points_equal_chunks",
+        "every_point_names_its_source",
+        "spatial_filter_is_indexed",
+        "filtered_recall",
+        "recall_not_below_embedded",
+        "answers_equal_embedded",
+    }
 
 
 def test_a_corpus_without_queries_has_no_evaluation(tmp_path: Path) -> None:

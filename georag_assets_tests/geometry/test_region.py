@@ -139,7 +139,7 @@ def shapes(draw):
     return box_shape(x, y, x + w, min(90.0, y + h))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(shapes(), min_size=1, max_size=12), lon, lat, st.floats(100, 5e6))
 def test_radius_predicate_equals_brute_force(found, x, y, radius):
     geometries = stored(found)
@@ -175,7 +175,7 @@ def brute_m(point, geometry):
     return float(GEOD.inv(np.full(len(xy), point.x), np.full(len(xy), point.y), xy[:, 0], xy[:, 1])[2].min())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(shapes(), lon, lat)
 def test_distance_to_a_shape_is_to_its_nearest_point(shape, x, y):
     geometry = normalise(shape)[0]
@@ -184,7 +184,7 @@ def test_distance_to_a_shape_is_to_its_nearest_point(shape, x, y):
     assert geodesic_m(point, geometry) <= brute_m(point, geometry) + 1e-3
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(shapes(), min_size=1, max_size=12), lon, st.floats(0, 359), lat, st.floats(0, 60))
 def test_box_predicate_equals_a_plain_one_on_three_sheets(found, west, width, south, height):
     geometries = stored(found)
@@ -281,7 +281,7 @@ def test_points_to_points_in_one_call():
     assert math.isnan(metres[2])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(shapes(), st.lists(shapes(), min_size=1, max_size=8), st.floats(100, 2e6))
 def test_a_radius_around_a_shape_is_what_its_distance_says(shape, found, radius):
     region = Region.from_shape(shape, radius_m=radius)

@@ -219,7 +219,7 @@ tail = st.sampled_from(["", ".", ", then north.", ")", " in EPSG:4326.", "\nNext
 
 
 @given(shape, prose, tail, st.sampled_from(["wkt", "ewkt", "geojson"]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_shapes_written_into_prose_come_back(
     geometry: shapely.Geometry, before: str, after: str, notation: str
 ) -> None:
@@ -234,7 +234,7 @@ def test_shapes_written_into_prose_come_back(
 
 
 @given(st.text(alphabet="POINTLYGS(),.°'0123456789 -N{}[]\"|\n:E", max_size=300))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_text_gives_sorted_disjoint_slices(text: str) -> None:
     end = 0
     for literal in scan(text):

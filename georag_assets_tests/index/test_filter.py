@@ -113,7 +113,7 @@ def regions(draw: st.DrawFn) -> Region:
     return Region.from_bbox(wrapped[0], max(lat - half, -90.0), wrapped[1], min(lat + half, 90.0))
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(region=regions())
 def test_no_form_misses_a_point_of_any_region(awkward: Small, region: Region) -> None:
     if region.shape.is_empty or (region.shape.area == 0 and region.radius_m == 0):

@@ -69,7 +69,7 @@ def test_nothing_to_do_commits_nothing(tables: Tables) -> None:
     assert put(tables, [], removed=["not there"]) == first
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(st.tuples(st.sets(st.sampled_from("abcdef")), st.sets(st.sampled_from("abcdef"))), max_size=5))
 def test_any_history_equals_a_dictionary(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[set[str], set[str]]]
