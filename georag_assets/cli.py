@@ -555,9 +555,17 @@ def _show_evidence(evidence: Evidence) -> None:
     typer.echo(f"\n{evidence.ranks['final']:>3}. {evidence.title or evidence.doc_id}  [{evidence.doc_id}]")
     typer.echo(f"     {' '.join(evidence.text.split())[:200]}")
     typer.echo(f"     {scores}{distance}")
-    typer.echo(f"     {evidence.source}, {evidence.corpus_version}; {epsg} {frame['grade']}: {frame['allows']}")
+    page = _page(evidence.pages)
+    typer.echo(f"     {evidence.source}{page}, {evidence.corpus_version}; {epsg} {frame['grade']}: {frame['allows']}")
     if evidence.folded:
         typer.echo(f"     and {len(evidence.folded)} that say the same of the same place")
+
+
+def _page(pages: tuple[int, int] | None) -> str:
+    if pages is None:
+        return ""
+    first, last = pages
+    return f", page {first}" if first == last else f", pages {first} to {last}"
 
 
 def _duration(seconds: float) -> str:

@@ -87,6 +87,7 @@ def _reading(declaration: CorpusDeclaration, _: Settings) -> Mapping[str, object
     declared = declaration.model_dump(mode="json", include={"sources", "geometry", "frame", "period", "licence"})
     for place in (*declared["sources"], declared["geometry"] or {}):
         place.pop("path", None)
+        place.pop("url", None)
         place.pop("sidecar", None)
     return {"algorithm": SYNC_ALGORITHM, "declared": declared}
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +21,7 @@ import pyarrow.compute as pc
 
 from georag_assets.corpus.chunking import CHUNKING_ALGORITHM, chunk_document
 from georag_assets.corpus.declaration import CorpusDeclaration
-from georag_assets.corpus.models import CHUNKS, DOCUMENTS, QUARANTINE, Chunk, Document
+from georag_assets.corpus.models import CHUNKS, DOCUMENTS, PAGE_BREAK, PDF, QUARANTINE, Chunk, Document
 from georag_assets.corpus.tokens import ModelTokenizer, Tokenizer
 from georag_assets.corpus.versions import newest_version, read_documents, version_snapshot
 from georag_assets.errors import TableError
@@ -173,7 +175,8 @@ def _rows(
             literals=literals,
         )
         work.expected[document.doc_id] = _expected(document.text, literals)
-        rows += [_row(chunk, document, code) for chunk in chunks]
+        breaks = _page_breaks(document)
+        rows += [_row(chunk, document, code, breaks) for chunk in chunks]
         characters += len(document.text)
         work.chunks += len(chunks)
         work.seconds += perf_counter() - started
@@ -184,7 +187,20 @@ def _rows(
         yield pa.RecordBatch.from_pylist(rows, schema=CHUNKS.schema)
 
 
-def _row(chunk: Chunk, document: Document, code: str) -> dict[str, Any]:
+def _page_breaks(document: Document) -> list[int] | None:
+    """Return the offsets of the breaks between pages; None for a document that has no pages."""
+    if document.media_type != PDF:
+        return None
+    return [found.start() for found in re.finditer(PAGE_BREAK, document.text)]
+
+
+def _row(chunk: Chunk, document: Document, code: str, breaks: Sequence[int] | None) -> dict[str, Any]:
+    page_first = page_last = None
+    if breaks is not None:
+        # A page is where words stand: white space at a chunk's ends may lie on the pages beside.
+        first = chunk.start + len(chunk.text) - len(chunk.text.lstrip())
+        last = chunk.start + len(chunk.text.rstrip())
+        page_first, page_last = 1 + bisect_left(breaks, first), 1 + bisect_left(breaks, last)
     return {
         "chunk_id": chunk.chunk_id,
         "doc_id": chunk.doc_id,
@@ -202,6 +218,8 @@ def _row(chunk: Chunk, document: Document, code: str) -> dict[str, Any]:
         "feature_ids": list(chunk.feature_ids),
         "literals_json": json.dumps([literal.as_record() for literal in chunk.literals], ensure_ascii=False),
         "inherited": chunk.inherited,
+        "page_first": page_first,
+        "page_last": page_last,
     }
 
 

@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Iterable, Mapping, Set
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Annotated, Literal, get_args
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import (
@@ -48,6 +50,7 @@ TEXT_FORMATS = {
     ".asciidoc": "asciidoc",
     ".html": "html",
     ".htm": "html",
+    ".pdf": "pdf",
 }
 RECORD_FORMATS = {
     ".jsonl": "jsonl",
@@ -62,6 +65,12 @@ RECORD_FORMATS = {
 }
 FORMATS = TEXT_FORMATS | RECORD_FORMATS
 LAYERED_FORMATS = ("geopackage", "kml", "gml")
+# Read as a stream out of their `.gz`; the other formats are unpacked first.
+_STREAMED = (".jsonl", ".ndjson", ".csv", ".geojson")
+ARCHIVES = {".zip": "zip", ".kmz": "zip", ".tar": "tar", ".tgz": "tar", ".tbz2": "tar", ".txz": "tar"}
+
+
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 def _located(value: object, info: ValidationInfo) -> object:
@@ -76,7 +85,19 @@ def _several(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
+def _address(value: object) -> object:
+    """Accept an address such as `s3://bucket/docs/*.md`, after `${NAME:-default}`; refuse one with credentials."""
+    if not isinstance(value, str) or not _ADDRESS.match(value):
+        raise ValueError("an address such as s3://bucket/docs/*.md or https://host/file.zip")
+    address = expand(value)
+    parts = urlsplit(address)
+    if parts.username or parts.password:
+        raise ValueError("an address without user and password; credentials come from the environment")
+    return address
+
+
 LocatedPath = Annotated[Path, BeforeValidator(_located)]
+Address = Annotated[str, BeforeValidator(_address)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_several)]
 
 
@@ -127,14 +148,20 @@ class Columns(_Declared):
 
 
 class Source(_Declared):
-    """Files of one format: a file, a folder (its files of known formats), or a pattern such as `docs/**/*.md`.
+    """Files: a file, a folder (its files of known formats), or a pattern such as `docs/**/*.md`; archives are opened.
 
+    `path` is on this machine, `url` elsewhere (`s3://`, `gs://`, `https://`, ...); one of them is given, `anonymous`
+    reads a public store without credentials. `exclude` leaves out files below the root, or members of an archive, by
+    patterns on their path or name.
     `layer` names the one layer to read of a file that holds several (GeoPackage, KML, GML). `records` names the list
     inside each line of JSON whose items are the records, where a line is not one itself. `licence` holds for documents
     of this source that do not state their own.
     """
 
-    path: LocatedPath
+    path: LocatedPath | None = None
+    url: Address | None = None
+    anonymous: bool = False
+    exclude: Names = ()
     format: (
         Literal[
             "markdown",
@@ -142,6 +169,7 @@ class Source(_Declared):
             "restructuredtext",
             "asciidoc",
             "html",
+            "pdf",
             "jsonl",
             "csv",
             "geoparquet",
@@ -168,9 +196,31 @@ class Source(_Declared):
             raise ValueError("the name of a text encoding, such as utf-8 or cp1252") from error
         return value
 
+    @property
+    def shown(self) -> str:
+        """The path, or the address without its query, in which a signature may stand."""
+        if self.url is None:
+            return str(self.path)
+        return urlsplit(self.url)._replace(query="", fragment="").geturl()
+
+    @property
+    def known_format(self) -> str | None:
+        """The declared format, or the one that the suffix means."""
+        return self.format or format_of(
+            PurePosixPath(urlsplit(self.url).path) if self.url else PurePath(str(self.path))
+        )
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Source:
+        if (self.path is None) == (self.url is None):
+            raise ValueError("a path or a url, one of them")
+        if self.anonymous and self.url is None:
+            raise ValueError("no anonymous, because only an address is read with credentials or without")
+        return self
+
     @model_validator(mode="after")
     def _columns_fit(self) -> Source:
-        known = self.format or format_of(self.path)
+        known = self.known_format
         if known in RECORD_FORMATS.values() and self.columns is None:
             raise ValueError(f"columns (id and text at least), because {known} holds records")
         if known in TEXT_FORMATS.values() and self.columns is not None:
@@ -180,6 +230,10 @@ class Source(_Declared):
         if self.records is not None and known != "jsonl":
             raise ValueError("no records, because only a line of jsonl can hold a list of them")
         return self
+
+
+def _short_source(item: str) -> dict[str, str]:
+    return {"url" if _ADDRESS.match(item) else "path": item}
 
 
 class Sidecar(_Declared):
@@ -268,6 +322,8 @@ class CorpusDeclaration(_Declared):
         Shares of the documents above which a check fails, and a sync stops.
     max_document_mb
         A larger text file or record is quarantined unread.
+    max_archive_mb
+        What the archives of a sync may unpack to in all.
     server
         Serve the corpus from a Qdrant server too: each promotion is followed by bringing the server there.
     """
@@ -285,6 +341,7 @@ class CorpusDeclaration(_Declared):
     quarantine_threshold: float = Field(default=0.05, ge=0, le=1)
     removal_threshold: float = Field(default=0.2, ge=0, le=1)
     max_document_mb: float = Field(default=50, gt=0, le=1024)
+    max_archive_mb: float = Field(default=4096, gt=0)
     evaluation: Evaluation | None = None
     freshness: Freshness | None = None
     automation: Automation = Automation()
@@ -298,7 +355,7 @@ class CorpusDeclaration(_Declared):
         items = [value] if isinstance(value, str | Mapping) else value
         if not isinstance(items, list | tuple):
             return items
-        return [{"path": item} if isinstance(item, str) else item for item in items]
+        return [_short_source(item) if isinstance(item, str) else item for item in items]
 
     @field_validator("period", mode="before")
     @classmethod
@@ -316,13 +373,32 @@ class CorpusDeclaration(_Declared):
         return self._file
 
 
-def format_of(path: Path) -> str | None:
-    """Return the format that a file's suffix means, `.gz` after one that is read as a stream too; None where none."""
+def format_of(path: PurePath) -> str | None:
+    """Return the format that a file's suffix means, also before `.gz`; None where it means none, or an archive."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes[-1:] == [".gz"]:
-        packed = {".jsonl", ".ndjson", ".csv", ".geojson"} & set(suffixes[-2:-1])
-        return RECORD_FORMATS[packed.pop()] if packed else None
+        suffixes = suffixes[:-1]
     return FORMATS.get(suffixes[-1]) if suffixes else None
+
+
+def archive_kind(path: PurePath) -> Literal["zip", "tar"] | None:
+    """Return whether a file's suffix means a zip or a tar; None where it is no archive of several files."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes[-2:-1] == [".tar"] and suffixes[-1] in (".gz", ".bz2", ".xz"):
+        return "tar"
+    found = ARCHIVES.get(suffixes[-1]) if suffixes else None
+    return "zip" if found == "zip" else "tar" if found == "tar" else None
+
+
+def is_archive(path: PurePath) -> bool:
+    """Whether a file's suffix means an archive of several files."""
+    return archive_kind(path) is not None
+
+
+def is_packed(path: PurePath) -> bool:
+    """Whether a file is the `.gz` of one file that has to be unpacked before it can be read."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    return suffixes[-1:] == [".gz"] and format_of(path) is not None and suffixes[-2] not in _STREAMED
 
 
 def parse_attributes(

@@ -20,7 +20,15 @@ import pyarrow.compute as pc
 from georag_assets.corpus.declaration import RECORD_FORMATS, CorpusDeclaration, Source, format_of
 from georag_assets.corpus.models import DOCUMENTS, QUARANTINE, Document
 from georag_assets.corpus.period import parse_period
-from georag_assets.corpus.sources import Rejection, SourceFile, list_files, loader_for
+from georag_assets.corpus.sources import (
+    Listed,
+    Rejection,
+    SourceFile,
+    Unpacked,
+    arriving,
+    list_source,
+    loader_for,
+)
 from georag_assets.corpus.sources.geoparquet import SidecarGeometry
 from georag_assets.corpus.sources.loader import UnusableError
 from georag_assets.errors import RemovalThresholdError, SourceError
@@ -190,25 +198,29 @@ class _Sync:
     geometry_flags: Counter[str] = field(default_factory=Counter)
     licences: Counter[str] = field(default_factory=Counter)
     by_source: Counter[str] = field(default_factory=Counter)
-    _files: list[tuple[int, SourceFile]] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    _files: list[tuple[int, Listed]] = field(default_factory=list)
+    _unpacked: Unpacked = field(default_factory=Unpacked)
     _sidecar: SidecarGeometry | None = None
 
     def open(self, *, allow_removal: bool) -> None:
         """List every file and open the sidecar before anything is read, so that an absent source changes nothing."""
         for number, source in enumerate(self.declaration.sources):
             try:
-                files = list_files(source, self.declaration)
-                if not files and not allow_removal:
+                listing = list_source(source, self.declaration)
+                if not listing.files and not allow_removal:
                     raise SourceError(
                         "the source matches no file",
-                        where=str(source.path),
+                        where=source.shown,
+                        found=f"{len(listing.unknown)} files of no known format" if listing.unknown else None,
                         do="check the pattern, or that the source is mounted",
                     )
             except SourceError as error:
                 if self.stored:
                     raise self._too_much(len(self.stored), error) from error
                 raise
-            self._files += [(number, file) for file in files]
+            self._files += [(number, file) for file in listing.files]
+            self.unknown += listing.unknown
         if self.declaration.geometry is not None:
             self._sidecar = SidecarGeometry(self.declaration.geometry)
 
@@ -251,7 +263,7 @@ class _Sync:
     def _too_much(self, count: int, cause: SourceError | None = None) -> RemovalThresholdError:
         total = len(self.stored)
         share = self.declaration.removal_threshold
-        roots = ", ".join(str(source.path) for source in self.declaration.sources)
+        roots = ", ".join(source.shown for source in self.declaration.sources)
         found = f"{len(self.kept)} usable documents, {len(self.rejections)} quarantined; {total} before"
         return RemovalThresholdError(
             f"{cause.what + ': ' if cause else ''}the sync would remove {count} of {total} documents of corpus "
@@ -263,31 +275,42 @@ class _Sync:
         )
 
     def _documents(self) -> Iterator[Document]:
-        for number, file in self._files:
+        for number, listed in self._files:
             source = self.declaration.sources[number]
-            loader = loader_for(form := source.format or format_of(file.path))
-            if source.columns is None and form in RECORD_FORMATS.values():  # met in a folder, or by a pattern
-                raise SourceError(
-                    f"{form} holds records, and the source declares no columns",
-                    where=str(file.path),
-                    do="declare the file as a source of its own, with columns, or name the others by a pattern",
-                )
-            if loader is None:
-                self._reject(
-                    Rejection(file.name, file.name, file.name, "unknown_format", f"no loader for {file.path.suffix!r}")
-                )
-                continue
             try:
-                file.name.encode()
+                listed.name.encode()
             except UnicodeEncodeError:
-                self._reject(Rejection(file.name, file.name, file.name, "bad_name", "the file's name is not UTF-8"))
+                reason = "the file's name is not UTF-8"
+                self._reject(Rejection(listed.name, listed.name, listed.name, "bad_name", reason))
                 continue
-            for item in loader.load(file, source, self.declaration):
-                if isinstance(item, Rejection):
-                    self._reject(item)
-                elif (document := self._finished(item, file, source)) is not None:
-                    self.by_source[str(source.path)] += 1
-                    yield document
+            for file in arriving(listed, source, self.declaration, self._unpacked):
+                if isinstance(file, Rejection):
+                    self._reject(file)
+                    continue
+                try:
+                    yield from self._documents_of(file, source)
+                except SourceError as error:
+                    raise _where_it_came_from(error, file, listed) from error
+
+    def _documents_of(self, file: SourceFile, source: Source) -> Iterator[Document]:
+        loader = loader_for(form := source.format or format_of(file.path))
+        if source.columns is None and form in RECORD_FORMATS.values():  # met in a folder, or by a pattern
+            raise SourceError(
+                f"{form} holds records, and the source declares no columns",
+                where=str(file.path),
+                do="declare the file as a source of its own, with columns, or name the others by a pattern",
+            )
+        if loader is None:
+            self._reject(
+                Rejection(file.name, file.name, file.name, "unknown_format", f"no loader for {file.path.suffix!r}")
+            )
+            return
+        for item in loader.load(file, source, self.declaration):
+            if isinstance(item, Rejection):
+                self._reject(item)
+            elif (document := self._finished(item, file, source)) is not None:
+                self.by_source[source.shown] += 1
+                yield document
 
     def _reject(self, rejection: Rejection) -> None:
         # What made a document unusable may be in its id or its reason: a table takes no half of a surrogate pair.
@@ -342,6 +365,12 @@ class _Sync:
             geometry_flags=shape.flags,
         )
 
+    def _of_unknown_format(self) -> dict[str, object]:
+        unknown = [*self.unknown, *self._unpacked.unknown]
+        if not unknown:
+            return {}
+        return {"files_of_unknown_format": len(unknown), "unknown_files": unknown[:_SHOWN]}
+
     def metadata(self) -> dict[str, object]:
         """Return what an operator wants to see."""
         shown: dict[str, object] = {
@@ -351,6 +380,7 @@ class _Sync:
             "geometry_flags": dict(self.geometry_flags.most_common(_SHOWN)),
             "documents_by_source": dict(self.by_source),
             "documents_by_licence": dict(self.licences.most_common(_SHOWN)),
+            **self._of_unknown_format(),
             "quarantined_by_kind": dict(Counter(rejection.kind for rejection in self.rejections)),
             "quarantined": [f"{rejection.location}: {rejection.reason}" for rejection in self.rejections[:_SHOWN]],
         }
@@ -362,6 +392,20 @@ class _Sync:
                 "unjoined": {"documents": self.unjoined[:_SHOWN], "rows": unused[:_SHOWN]},
             }
         return shown
+
+
+def _where_it_came_from(error: SourceError, file: SourceFile, listed: Listed) -> SourceError:
+    """Return an error that names the source's file, not the passing copy that was read."""
+    if listed.path == file.path:
+        return error
+    name = file.name if "!/" in file.name else listed.where
+    return SourceError(
+        error.what,
+        where=(error.where or name).replace(str(file.path), name),
+        expected=error.expected,
+        found=error.found,
+        do=error.do,
+    )
 
 
 def _accounted(sync: _Sync, indexed: Mapping[str, str]) -> CheckResult:

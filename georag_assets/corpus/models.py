@@ -13,6 +13,10 @@ import pyarrow as pa
 from georag_assets.geometry.literal import GeometryLiteral
 from georag_assets.tables.iceberg import TableSpec
 
+# Between two pages of a document that has pages; its text holds none elsewhere.
+PAGE_BREAK = "\f"
+PDF = "application/pdf"
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
@@ -152,6 +156,8 @@ CHUNKS = TableSpec(
             ("feature_ids", pa.list_(pa.string())),
             ("literals_json", pa.string()),
             ("inherited", pa.bool_()),
+            ("page_first", pa.int64()),
+            ("page_last", pa.int64()),
         ]
     ),
 )

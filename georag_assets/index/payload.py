@@ -44,6 +44,8 @@ PAYLOAD: tuple[PayloadField, ...] = (
     PayloadField("flags", _STRINGS, "chunks"),
     PayloadField("feature_ids", _STRINGS, "chunks"),
     PayloadField("inherited", pa.bool_(), "chunks"),
+    PayloadField("page_first", pa.int64(), "chunks"),
+    PayloadField("page_last", pa.int64(), "chunks"),
     PayloadField("title", pa.string(), "documents"),
     PayloadField("source", pa.string(), "documents"),
     PayloadField("url", pa.string(), "documents"),

@@ -27,7 +27,8 @@ class Evidence:
     """One candidate: the passage, its place, frame, source and version, and how it came to its rank.
 
     `scores` holds the engine's score of each text arm that found it and `fused`, `fit`, `proximity`, `score`; `ranks`
-    its rank in each arm and `final`. `folded` are chunks that say the same of the same place.
+    its rank in each arm and `final`. `pages` are the first and last page of a document that has pages. `folded` are
+    chunks that say the same of the same place.
     """
 
     chunk_id: str
@@ -55,6 +56,7 @@ class Evidence:
     scores: Mapping[str, float | None]
     distance_m: float | None
     ranks: Mapping[str, int]
+    pages: tuple[int, int] | None = None
     folded: tuple[str, ...] = ()
 
     @classmethod
@@ -109,6 +111,7 @@ class Evidence:
             },
             distance_m=_rounded(scored.distance_m, 1),
             ranks={**scored.ranks, "final": final},
+            pages=_pages(payload),
             folded=folded,
         )
 
@@ -191,6 +194,11 @@ class Answer:
                 for used in self.corpora
             },
         }
+
+
+def _pages(payload: Mapping[str, Any]) -> tuple[int, int] | None:
+    first, last = payload.get("page_first"), payload.get("page_last")
+    return None if first is None or last is None else (first, last)
 
 
 def _rounded(value: float | None, digits: int = 6) -> float | None:

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from georag_assets.corpus.declaration import CorpusDeclaration, Source, load_declarations
-from georag_assets.corpus.sources import list_files
+from georag_assets.corpus.sources import SourceFile, list_source
 
 DECLARATIONS = Path(__file__).parent
 
@@ -35,7 +35,7 @@ def sampled(
     """
     sources = []
     for number, source in enumerate(declaration.sources):
-        files = list_files(source, declaration)
+        files = [SourceFile(found.path, found.name) for found in list_source(source, declaration).files if found.path]
         if source.columns is None:
             kept = [file for file in files if file.path.name in names] if names is not None else files[::every]
         else:

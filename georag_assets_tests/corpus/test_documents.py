@@ -199,9 +199,13 @@ def test_a_document_lost_on_the_way_fails_the_accounting(tmp_path: Path) -> None
 def test_files_of_no_known_format_and_unreadable_names(home: Home, tmp_path: Path) -> None:
     write_texts(tmp_path, {"a.md": "# A", "b.docx": "zip", "c.md.gz": "zip", ".hidden.md": "# no"})
     (tmp_path / os.fsdecode(b"bad\xff.md")).write_text("# name")
-    synced(home, declared(tmp_path, ["*"]))
+    report = synced(home, declared(tmp_path, ["*"]))
     assert list(documents(home)) == ["a.md"]
-    assert {kind for kind, _ in quarantined(home).values()} >= {"unknown_format", "bad_name"}
+    assert {kind for kind, _ in quarantined(home).values()} == {"damaged", "bad_name"}
+    # Nobody meant it: it is counted and named, and quarantined only where a pattern names its suffix.
+    assert (report.metadata["files_of_unknown_format"], report.metadata["unknown_files"]) == (1, ["b.docx"])
+    synced(home, declared(tmp_path, ["*.md", "*.docx"]))
+    assert quarantined(home)["b.docx"][0] == "unknown_format"
 
 
 def test_files_outside_the_declarations_folder_are_named_from_their_root(home: Home, tmp_path: Path) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from georag_assets.corpus.sources.archives import Unpacked
+from georag_assets.corpus.sources.arriving import arriving
 from georag_assets.corpus.sources.csv_table import CsvLoader
 from georag_assets.corpus.sources.geojson import GeoJsonLoader
 from georag_assets.corpus.sources.geoparquet import GeoParquetLoader
 from georag_assets.corpus.sources.html import HtmlLoader
 from georag_assets.corpus.sources.json_lines import JsonLinesLoader
-from georag_assets.corpus.sources.loader import Loader, Rejection, SourceFile, list_files
+from georag_assets.corpus.sources.listing import Listed, Listing, list_source
+from georag_assets.corpus.sources.loader import Loader, Rejection, SourceFile
+from georag_assets.corpus.sources.pdf import PdfLoader
 from georag_assets.corpus.sources.text import (
     AsciiDocLoader,
     MarkdownLoader,
@@ -16,7 +20,18 @@ from georag_assets.corpus.sources.text import (
 )
 from georag_assets.corpus.sources.vector import VectorLoader
 
-__all__ = ["LOADERS", "Loader", "Rejection", "SourceFile", "list_files", "loader_for"]
+__all__ = [
+    "LOADERS",
+    "Listed",
+    "Listing",
+    "Loader",
+    "Rejection",
+    "SourceFile",
+    "Unpacked",
+    "arriving",
+    "list_source",
+    "loader_for",
+]
 
 LOADERS: tuple[Loader, ...] = (
     MarkdownLoader(),
@@ -24,6 +39,7 @@ LOADERS: tuple[Loader, ...] = (
     ReStructuredTextLoader(),
     AsciiDocLoader(),
     HtmlLoader(),
+    PdfLoader(),
     JsonLinesLoader(),
     CsvLoader(),
     GeoParquetLoader(),
