@@ -78,11 +78,13 @@ def members(
     with _opened(path, name) as found:
         stems = {member.name[:-4] for member in found if member.name.lower().endswith(".shp")}
         for member in found:
-            if is_companion(member.name, stems) or _is_hidden(member.name) or is_excluded(member.name, source):
-                continue
             label = f"{name}!/{member.name}"
+            if is_excluded(member.name, source):
+                continue
             if member.fault is not None:
                 yield Rejection(label, label, label, *member.fault)
+                continue
+            if is_companion(member.name, stems) or _is_hidden(member.name):
                 continue
             if is_archive(PurePosixPath(member.name)):
                 yield Rejection(label, label, label, "nested_archive", "an archive in an archive is not opened")

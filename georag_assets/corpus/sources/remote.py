@@ -183,15 +183,19 @@ def _asked(source: Source, ask: Callable[[], Answer]) -> Answer:
     )
     try:
         return retrying(ask)
-    except FileNotFoundError as error:
-        raise SourceError(
-            "the source is not there", where=source.shown, found=_first_line(error), do="check the address"
-        ) from error
-    except PermissionError as error:
-        raise _refused(source, error) from error
-    except Exception as error:
-        if getattr(error, "status", None) in (401, 403):
-            raise _refused(source, error) from error
+    except Exception as caught:
+        error = _true(caught)
+        if isinstance(error, PermissionError) or getattr(error, "status", None) in (401, 403):
+            raise SourceError(
+                "the source may not be read",
+                where=source.shown,
+                found=_first_line(error),
+                do="give credentials the way its own tools take them, or say `anonymous: true` for a public one",
+            ) from error
+        if isinstance(error, FileNotFoundError):
+            raise SourceError(
+                "the source is not there", where=source.shown, found=_first_line(error), do="check the address"
+            ) from error
         tried = f" (tried {ATTEMPTS} times)" if _is_passing(error) else ""
         raise SourceError(
             "the source cannot be reached",
@@ -201,16 +205,16 @@ def _asked(source: Source, ask: Callable[[], Answer]) -> Answer:
         ) from error
 
 
-def _refused(source: Source, error: Exception) -> SourceError:
-    return SourceError(
-        "the source may not be read",
-        where=source.shown,
-        found=_first_line(error),
-        do="give credentials the way its own tools take them, or say `anonymous: true` for a public one",
-    )
+def _true(error: BaseException) -> BaseException:
+    """Return what happened: fsspec's file system of the web calls every failure "not found"."""
+    cause = error.__cause__
+    web = isinstance(cause, OSError | TimeoutError) or type(cause).__module__.startswith("aiohttp")
+    gone = getattr(cause, "status", None) in (404, 410)
+    return cause if cause is not None and web and not gone and isinstance(error, FileNotFoundError) else error
 
 
-def _is_passing(error: BaseException) -> bool:
+def _is_passing(caught: BaseException) -> bool:
+    error = _true(caught)
     if (status := getattr(error, "status", None)) is not None:
         return status in _LATER
     if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError):
@@ -222,7 +226,8 @@ def _wait(state: RetryCallState) -> float:
     """Return how long to wait: what the service asks for in seconds, else twice as long each time, with jitter."""
     from tenacity import wait_random_exponential
 
-    error = state.outcome.exception() if state.outcome is not None else None
+    caught = state.outcome.exception() if state.outcome is not None else None
+    error = None if caught is None else _true(caught)
     stated = (getattr(error, "headers", None) or {}).get("Retry-After", "")
     if str(stated).isdigit():
         return min(float(stated), _LONGEST_WAIT_S)
