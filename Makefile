@@ -72,8 +72,12 @@ lint: $(STAMP)
 snapshots: $(STAMP)
 	@$(BIN)/python -m pytest georag_assets_tests/defs --snapshot-update
 
+# What is pinned and not installed (what builds the package, optional parts) stays as it is.
 constraints: $(STAMP)
-	@{ sed '/^[^#]/,$$d' constraints.txt; $(BIN)/uv pip freeze --python $(BIN)/python --exclude-editable; } > constraints.new && mv constraints.new constraints.txt
+	@$(BIN)/uv pip freeze --python $(BIN)/python --exclude-editable --exclude pip > constraints.frozen
+	@{ sed '/^[^#]/,$$d' constraints.txt; { cat constraints.frozen; grep '^[^#]' constraints.txt | while IFS='=' read -r name rest; \
+	    do grep -q "^$$name==" constraints.frozen || echo "$$name=$$rest"; done; } | LC_ALL=C sort -f -t= -k1,1; } > constraints.new
+	@mv constraints.new constraints.txt && rm constraints.frozen
 
 clean:
 	rm -rf $(VENV) .georag .dagster_home .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
