@@ -36,14 +36,20 @@ class Index:
 
 
 @contextmanager
-def written(points: Sentences, extents: NDArray[np.float64], config: EngineConfig) -> Iterator[Index]:
+def written(
+    points: Sentences,
+    extents: NDArray[np.float64],
+    config: EngineConfig,
+    *,
+    starts: NDArray[np.float64] | None = None,
+) -> Iterator[Index]:
     """Write an index of sentences, timed from the first batch to a closed engine with its columns; remove it after."""
     folder = Path(tempfile.mkdtemp(prefix="georag-benchmark-"))
     try:
         ids = point_ids(len(points))
         before = os.times()
         writer = ColumnsWriter(folder / "columns")
-        stream = writer.observing(batches(points, extents, ids))
+        stream = writer.observing(batches(points, extents, ids, starts=starts))
         summary = write_engine(folder / "engine", config, stream, expected_points=len(points))
         writer.write_geometries(geometries(extents, ids))
         writer.finish()

@@ -143,9 +143,17 @@ def point_ids(count: int) -> list[str]:
 
 
 def batches(
-    points: Sentences, extents: NDArray[np.float64], ids: list[str], *, rows: int = 1_000
+    points: Sentences,
+    extents: NDArray[np.float64],
+    ids: list[str],
+    *,
+    starts: NDArray[np.float64] | None = None,
+    rows: int = 1_000,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield points as a build sends them: payload with text, source and frame, in bounded batches."""
+    """Yield points as a build sends them: payload with text, source and frame, in bounded batches.
+
+    With `starts` each has a period of one second from there.
+    """
     for start in range(0, len(points), rows):
         part = slice(start, start + rows)
         texts = points.texts[part]
@@ -167,6 +175,8 @@ def batches(
             "start": pa.array(range(count)),
             "end": pa.array(range(count)),
         }
+        if starts is not None:
+            columns |= {"period_start": pa.array(starts[part]), "period_end": pa.array(starts[part] + 1)}
         for column, edge in enumerate(("west", "south", "east", "north")):
             values = extents[part, column]
             columns[edge] = pa.array(values, mask=~np.isfinite(values))
