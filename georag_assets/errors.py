@@ -72,6 +72,10 @@ class SettingError(GeoragError):
     """A GEORAG_* setting has a value that cannot work."""
 
 
+class WorkerError(GeoragError):
+    """A worker process died; nothing of the stage was committed."""
+
+
 class SourceError(GeoragError):
     """A source file or folder cannot be read at all (a bad record in it is quarantined instead)."""
 

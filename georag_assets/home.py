@@ -41,9 +41,9 @@ class Home:
         """File that names the live build; replaced atomically."""
         return self.corpus_folder(corpus) / "live.json"
 
-    def lock_file(self, corpus: str) -> Path:
-        """File on which the corpus's one writer holds an OS lock."""
-        return self.root / "locks" / f"{corpus}.lock"
+    def lock_file(self, corpus: str, shard: str = "") -> Path:
+        """File on which the one writer of a corpus, or of a shard of it, holds an OS lock."""
+        return self.root / "locks" / f"{corpus}{shard and '.'}{shard}.lock"
 
     @property
     def servers_folder(self) -> Path:

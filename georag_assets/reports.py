@@ -33,7 +33,8 @@ class StageReport:
     """What one stage did for one corpus.
 
     `data_version` is content-based: equal inputs give an equal string. `counts` holds at least new, reused, removed,
-    quarantined where they make sense; `seconds` is wall time by step; `metadata` is JSON-able and small.
+    quarantined where they make sense; `seconds` is wall time by step; `metadata` is JSON-able and small; `shard` names
+    the share of the corpus that the stage ran for, and is empty for the whole.
     """
 
     corpus: str
@@ -44,6 +45,7 @@ class StageReport:
     checks: tuple[CheckResult, ...] = ()
     snapshot_id: int | None = None
     metadata: Mapping[str, object] = field(default_factory=dict)
+    shard: str = ""
 
     @property
     def blocked(self) -> bool:

@@ -53,6 +53,8 @@ class Settings(BaseSettings):
         How many newest builds stay beside the live one and those that a reader holds.
     exact_limit
         Survivors up to which a filtered search is answered exactly (17 ms at 200 k points).
+    workers
+        Processes that chunk and frame; empty means one per core. Small changes are made in one process anyway.
     executor
         Dagster executor of the shipped jobs.
     qdrant_url
@@ -77,6 +79,7 @@ class Settings(BaseSettings):
     embedding_batch: int = Field(default=64, ge=1, le=4096)
     keep_builds: int = Field(default=3, ge=1)
     exact_limit: int = Field(default=30_000, ge=0)
+    workers: int | None = Field(default=None, ge=1, le=256)
     executor: Literal["in_process", "multiprocess"] = "in_process"
     allow_removal: bool = False
     qdrant_url: str | None = None
@@ -84,6 +87,15 @@ class Settings(BaseSettings):
     qdrant_ca: Path | None = None
     qdrant_timeout_s: int = Field(default=30, ge=1, le=3600)
     qdrant_patience_s: float = Field(default=300, gt=0)
+
+    @property
+    def worker_count(self) -> int:
+        """Processes that chunk and frame: as set, else one for each core that this process may use."""
+        return self.workers or _usable_cores()
+
+
+def _usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 # Read elsewhere: by `make` and the tests.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import BaseModel, ConfigDict
 
-from georag_assets.components.assets import corpus_job, stage_asset
+from georag_assets.components.assets import CorpusJobs, corpus_jobs, partitions_of, stage_asset
 from georag_assets.components.resources import HOME
 from georag_assets.components.sensor import source_sensor
 from georag_assets.components.stages import stages_of
@@ -26,7 +26,7 @@ from georag_assets.settings import Settings
 
 if TYPE_CHECKING:
     # Dagster returns this type and does not export it.
-    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
+    pass
 
 
 class CorpusAttributes(BaseModel):
@@ -44,8 +44,9 @@ class CorpusAttributes(BaseModel):
 class Corpus(dg.Component):
     """A corpus of documents that carry geometry, built into a live, checked retrieval index.
 
-    Declares a chain of assets `[<name>, documents]` to `[<name>, live_index]`, a job `build_<name>`, a sensor that asks
-    for a build as long as sources and live index differ, and a schedule where the declaration has a cron.
+    Declares a chain of assets `[<name>, documents]` to `[<name>, live_index]`, a job `build_<name>` (three where the
+    corpus is sharded), a sensor that asks for a build as long as sources and live index differ, and a schedule where
+    the declaration has a cron.
     """
 
     declaration: CorpusDeclaration
@@ -89,7 +90,7 @@ class Corpus(dg.Component):
         stages = stages_of(declaration)
         freshness = _freshness(declaration)
         code_versions = {stage.name: stage.code_version(declaration, settings) for stage in stages}
-        job = corpus_job(declaration, settings)
+        jobs = corpus_jobs(declaration, stages, settings)
         return dg.Definitions(
             assets=[
                 stage_asset(
@@ -97,12 +98,13 @@ class Corpus(dg.Component):
                     declaration,
                     code_version=code_versions[stage.name],
                     freshness=freshness if stage.name in ("documents", "corpus_version", "live_index") else None,
+                    shards=partitions_of(declaration),
                 )
                 for stage in stages
             ],
-            jobs=[job],
-            sensors=[source_sensor(declaration, job, code=" ".join(code_versions.values()))],
-            schedules=_schedules(declaration, job),
+            jobs=jobs.all,
+            sensors=[source_sensor(declaration, jobs, code=" ".join(code_versions.values()))],
+            schedules=_schedules(declaration, jobs),
             resources={"georag_home": HOME},
         )
 
@@ -134,8 +136,11 @@ def _freshness(declaration: CorpusDeclaration) -> dg.FreshnessPolicy | None:
     return None
 
 
-def _schedules(declaration: CorpusDeclaration, job: UnresolvedAssetJobDefinition) -> list[dg.ScheduleDefinition]:
-    """Return the declared schedule, running from the start: writing a cron is asking for it."""
+def _schedules(declaration: CorpusDeclaration, jobs: CorpusJobs) -> list[dg.ScheduleDefinition]:
+    """Return the declared schedule, running from the start: writing a cron is asking for it.
+
+    Of a sharded corpus it reads the sources; the sensor goes on from there.
+    """
     declared = declaration.automation
     if declared.cron is None:
         return []
@@ -143,7 +148,7 @@ def _schedules(declaration: CorpusDeclaration, job: UnresolvedAssetJobDefinition
         return [
             dg.ScheduleDefinition(
                 name=f"build_{declaration.name}_schedule",
-                job=job,
+                job=jobs.sync,
                 cron_schedule=declared.cron,
                 execution_timezone=declared.timezone,
                 default_status=dg.DefaultScheduleStatus.RUNNING,

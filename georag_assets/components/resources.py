@@ -14,6 +14,7 @@ from typing import Any
 import dagster as dg
 from pydantic import PrivateAttr
 
+from georag_assets.corpus.shards import WHOLE, Shard
 from georag_assets.corpus.writer import writing
 from georag_assets.home import Home
 from georag_assets.settings import Settings
@@ -51,17 +52,18 @@ class HomeResource(dg.ConfigurableResource[Any]):
         settings = Settings()
         return Home(settings if self.root is None else settings.model_copy(update={"home": Path(self.root)}))
 
-    def hold(self, home: Home, corpus: str) -> None:
-        """Become the corpus's one writer until the run ends; again in the same run is nothing.
+    def hold(self, home: Home, corpus: str, shard: Shard = WHOLE) -> None:
+        """Become the one writer of the corpus, or of its shard, until the run ends; again in the same run is nothing.
 
         Raises
         ------
         WriterBusyError
-            Another process (or another run of this one) is writing the corpus.
+            Another process (or another run of this one) is writing the corpus or the shard.
         """
-        if corpus not in self._held:
-            self._locks.enter_context(writing(home, corpus))
-            self._held[corpus] = None
+        held = f"{corpus} {shard.name}"
+        if held not in self._held:
+            self._locks.enter_context(writing(home, corpus, shard))
+            self._held[held] = None
 
 
 HOME = HomeResource()

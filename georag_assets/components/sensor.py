@@ -12,15 +12,17 @@ count and a time, because Dagster copies it into every tick's row.
 import hashlib
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 import dagster as dg
 
-from georag_assets.components.assets import ASKED_TAG, BLOCKED_TAG, CORPUS_TAG
+from georag_assets.components.assets import ASKED_TAG, BLOCKED_TAG, CORPUS_TAG, CorpusJobs, corpus_jobs
 from georag_assets.components.resources import HomeResource
-from georag_assets.components.stages import SOURCE_STATE
+from georag_assets.components.stages import SOURCE_STATE, stages_of
 from georag_assets.corpus.declaration import CorpusDeclaration
+from georag_assets.corpus.shards import WHOLE, Shard, shards_of
 from georag_assets.corpus.source_state import source_state
 from georag_assets.corpus.versions import newest_version
 from georag_assets.corpus.writer import is_busy
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 FIRST_WAIT_S = 60.0
 LONGEST_WAIT_S = 6 * 3600.0
 STARTING_S = 600.0
+PARTITION_TAG = "dagster/partition"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +59,21 @@ class Cursor:
 
 
 @dataclass(frozen=True, slots=True)
+class Ask:
+    """A run that a tick may ask for: its job, its shard's partition, and the state that it is asked for."""
+
+    job: str
+    state: str
+    partition: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
     """What a tick saw.
 
-    `wanted` identifies sources, newest version and code together; `differs` says why a build is needed, or is empty and
-    then `quiet` says why none is; `blocked` names the stage that refused exactly this state before.
+    `wanted` identifies sources, newest version, code and the runs needed together; `differs` says why they are, or is
+    empty and then `quiet` says why none is; `blocked` names the stage that refused exactly this state before; `asks`
+    are the runs that would bring the corpus on.
     """
 
     wanted: str
@@ -68,6 +81,7 @@ class Seen:
     quiet: str = "sources and live index agree"
     busy: bool = False
     blocked: str | None = None
+    asks: tuple[Ask, ...] = ()
 
 
 def judge(seen: Seen, cursor: Cursor, now: float) -> tuple[bool, str, Cursor]:
@@ -90,10 +104,11 @@ def judge(seen: Seen, cursor: Cursor, now: float) -> tuple[bool, str, Cursor]:
     return True, seen.differs, replace(cursor, asked=cursor.asked + 1, not_before=now + wait)
 
 
-def source_sensor(
-    declaration: CorpusDeclaration, job: "UnresolvedAssetJobDefinition", code: str
-) -> dg.SensorDefinition:
+def source_sensor(declaration: CorpusDeclaration, jobs: CorpusJobs, code: str) -> dg.SensorDefinition:
     """Return the sensor of a corpus; it runs where the declaration says `automation: {watch: true}`.
+
+    Of a sharded corpus it asks first for a sync, then for each shard that is not of the newest version, then for the
+    join.
 
     Parameters
     ----------
@@ -106,7 +121,7 @@ def source_sensor(
 
     @dg.sensor(
         name=f"watch_{corpus}",
-        job=job,
+        jobs=jobs.all,
         minimum_interval_seconds=60,
         default_status=watched,
         description=f"Asks for a build of '{corpus}' as long as its sources and its live index differ.",
@@ -119,45 +134,110 @@ def source_sensor(
             return dg.SensorResult(skip_reason=why, cursor=kept)
         context.log.info(f"{corpus}: {why}")
         # No run key: Dagster never runs a key again, not even one whose run failed.
-        return dg.SensorResult(run_requests=[dg.RunRequest(tags={ASKED_TAG: seen.wanted})], cursor=kept)
+        requests = [
+            dg.RunRequest(job_name=one.job, partition_key=one.partition, tags={ASKED_TAG: one.state})
+            for one in seen.asks
+        ]
+        return dg.SensorResult(run_requests=requests, cursor=kept)
 
     return watch
 
 
 def look(instance: dg.DagsterInstance, home: Home, declaration: CorpusDeclaration, code: str) -> Seen:
     """Compare the corpus's sources with what was last synced, and its newest version with the live one."""
+    jobs = corpus_jobs(declaration, stages_of(declaration), home.settings)
     corpus = declaration.name
     newest, live = newest_version(home, corpus), live_state(home, corpus)
     try:
         sources = source_state(declaration)
     except SourceError as error:
         return Seen(wanted="", differs="", quiet=str(error))
-    wanted = hashlib.sha256(json.dumps([sources, newest, code]).encode()).hexdigest()[:16]
-    differs, quiet = "", "sources and live index agree"
+    differs, quiet, job, shards = "", "sources and live index agree", jobs.sync, [WHOLE]
     if sources != _last_synced(instance, corpus):
         differs = "the sources changed since they were last read"
     elif live is not None and live.hold is not None:
         quiet = f"a rollback holds until the sources change or `georag rollback {corpus} --release`"
     elif live is None or live.corpus_version != newest:
         differs = f"newest version {newest}, live {live.corpus_version if live else 'none'}"
+        job, shards = _next_job(instance, declaration, jobs, newest)
+        if not shards[0].whole:
+            differs += f"; shards to be made: {', '.join(shard.name for shard in shards)}"
     elif declaration.server is not None and (url := home.settings.qdrant_url) is not None:
         served = served_build(home, corpus, url)
         if served != live.build:
             differs = f"live build {live.build}, on the server {served or 'none'}"
-    recent = instance.get_run_records(dg.RunsFilter(tags={CORPUS_TAG: corpus}), limit=5)
-    starting = any(
-        not record.dagster_run.is_finished and time.time() - record.create_timestamp.timestamp() < STARTING_S
-        for record in recent
+            job = jobs.join or jobs.sync
+    asks = tuple(
+        Ask(job.name, _hashed(sources, newest, code, job.name, shard.name), None if shard.whole else shard.name)
+        for shard in shards
     )
-    refused = [record.dagster_run.tags for record in recent if record.dagster_run.tags.get(ASKED_TAG) == wanted]
+    recent = instance.get_run_records(dg.RunsFilter(tags={CORPUS_TAG: corpus}), limit=4 + len(shards))
+    free = [ask for ask, shard in zip(asks, shards, strict=True) if not _is_made(home, corpus, shard, recent)]
+    blocked = {ask.state: stage for ask in asks if (stage := _refused(recent, ask.state)) is not None}
     return Seen(
-        wanted,
+        _hashed(*(ask.state for ask in asks)),
         differs,
         quiet,
-        # The lock tells a run that lives; Dagster's status of one that was killed stays STARTED.
-        busy=starting or is_busy(home, corpus),
-        blocked=next((tags[BLOCKED_TAG] for tags in refused if BLOCKED_TAG in tags), None),
+        busy=not free,
+        blocked=next(iter(blocked.values())) if len(blocked) == len(asks) else None,
+        asks=tuple(ask for ask in free if ask.state not in blocked),
     )
+
+
+def _next_job(
+    instance: dg.DagsterInstance, declaration: CorpusDeclaration, jobs: CorpusJobs, newest: str | None
+) -> tuple["UnresolvedAssetJobDefinition", list[Shard]]:
+    """Return the job that brings a version on to the live index, and the shards that it is to run for."""
+    if jobs.shard is None or jobs.join is None:
+        return jobs.sync, [WHOLE]
+    lacking = [
+        shard
+        for shard in shards_of(declaration.shards)
+        if newest is None or not _has_version(instance, declaration.name, shard, newest)
+    ]
+    return (jobs.shard, lacking) if lacking else (jobs.join, [WHOLE])
+
+
+def _has_version(instance: dg.DagsterInstance, corpus: str, shard: Shard, version: str) -> bool:
+    """Return whether one run took a shard's chunks of this version on to their vectors."""
+    last: dict[str, dg.EventLogRecord] = {}
+    for stage in ("chunks", "embeddings"):
+        wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey([corpus, stage]), asset_partitions=[shard.name])
+        found = instance.fetch_materializations(wanted, limit=1).records
+        if not found:
+            return False
+        last[stage] = found[0]
+    made = last["chunks"].asset_materialization
+    told = made.metadata.get("corpus_version") if made else None
+    return told is not None and told.value == version and last["chunks"].run_id == last["embeddings"].run_id
+
+
+def _is_made(home: Home, corpus: str, shard: Shard, recent: Sequence[dg.RunRecord]) -> bool:
+    """Return whether a run that would exclude this one lives or is starting.
+
+    The lock tells a run that lives; Dagster's status of one that was killed stays STARTED.
+    """
+    for record in recent:
+        run = record.dagster_run
+        if run.is_finished or time.time() - record.create_timestamp.timestamp() >= STARTING_S:
+            continue
+        partition = run.tags.get(PARTITION_TAG)
+        if shard.whole or partition is None or partition == shard.name:
+            return True
+    return is_busy(home, corpus, shard)
+
+
+def _refused(recent: Sequence[dg.RunRecord], state: str) -> str | None:
+    """Return the stage whose check blocked a run that was asked for this state."""
+    for record in recent:
+        tags = record.dagster_run.tags
+        if tags.get(ASKED_TAG) == state and BLOCKED_TAG in tags:
+            return tags[BLOCKED_TAG]
+    return None
+
+
+def _hashed(*parts: str | None) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 def _last_synced(instance: dg.DagsterInstance, corpus: str) -> str | None:

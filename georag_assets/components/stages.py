@@ -16,6 +16,7 @@ from georag_assets.corpus.chunk_stage import chunk_corpus
 from georag_assets.corpus.chunking import CHUNKING_ALGORITHM
 from georag_assets.corpus.declaration import CorpusDeclaration
 from georag_assets.corpus.documents import SYNC_ALGORITHM, sync_documents
+from georag_assets.corpus.shards import WHOLE, Shard
 from georag_assets.corpus.source_state import source_state
 from georag_assets.corpus.versions import VERSION_ALGORITHM, publish_version
 from georag_assets.frames import stage as frames
@@ -36,12 +37,16 @@ ALLOW_REMOVAL = "allow_removal"
 
 @dataclass(frozen=True, slots=True)
 class StageRun:
-    """What a stage's function is given: home, declaration, the launchpad's config, the build an upstream staged."""
+    """What a stage's function is given: home, declaration, the launchpad's config, the build an upstream staged.
+
+    `shard` is the share of the corpus that a run of a partition is for.
+    """
 
     home: Home
     declaration: CorpusDeclaration
     config: Mapping[str, object]
     staged_build: Callable[[], str]
+    shard: Shard = WHOLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,7 @@ class Stage:
     """One stage: what it is, what it follows, what does it.
 
     `decides` returns every name and parameter that decides the stage's content; its hash is the code version.
+    `sharded` stages have a partition for each shard of a corpus that declares several.
     """
 
     name: str
@@ -68,6 +74,7 @@ class Stage:
     kinds: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
     config: Mapping[str, dg.Field] = field(default_factory=dict)
+    sharded: bool = False
 
     def code_version(self, declaration: CorpusDeclaration, settings: Settings) -> str:
         """Return the stage's algorithm and settings as `<name>-<hash>`: equal code and settings, equal version."""
@@ -122,7 +129,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "chunks",
         "Slices that cut no geometry, cover their document and fit the model's limit.",
-        run=lambda run: chunk_corpus(run.home, run.declaration),
+        run=lambda run: chunk_corpus(run.home, run.declaration, shard=run.shard),
         decides=lambda declaration, settings: {
             "algorithm": CHUNKING_ALGORITHM,
             "unit": declaration.unit,
@@ -131,6 +138,7 @@ STAGES: tuple[Stage, ...] = (
         },
         after=("corpus_version",),
         kinds=("iceberg",),
+        sharded=True,
         checks=(
             Check("every_geometry_parses", "Each chunk's text, scanned again, holds its geometries whole."),
             Check("chunks_cover_documents", "The chunks of each document follow each other and cover it."),
@@ -140,10 +148,11 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "frames",
         "The reference frame of each chunk, graded, with its evidence; extents computed from geometry in WGS 84.",
-        run=lambda run: frames.frame_corpus(run.home, run.declaration),
+        run=lambda run: frames.frame_corpus(run.home, run.declaration, shard=run.shard),
         decides=lambda declaration, settings: {"algorithm": frames.code_version(declaration)},
         after=("chunks",),
         kinds=("iceberg",),
+        sharded=True,
         checks=(
             Check(
                 "every_chunk_has_frame_and_extent", "Each chunk has a frame row, and an extent where it has geometry."
@@ -154,10 +163,11 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "embeddings",
         "A vector for each text, by content of text and identity of model; none is computed twice.",
-        run=lambda run: embed_corpus(run.home, run.declaration),
+        run=lambda run: embed_corpus(run.home, run.declaration, shard=run.shard),
         decides=lambda declaration, settings: {"model": settings.model, "backend": settings.embedding_backend},
         after=("frames",),
         kinds=("iceberg", "python"),
+        sharded=True,
         checks=(Check("every_text_has_a_vector", "Each chunk's text has a finite vector of norm > 0."),),
     ),
     Stage(

@@ -10,18 +10,20 @@ import hashlib
 import json
 import re
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from georag_assets.corpus.chunking import CHUNKING_ALGORITHM, chunk_document
+from georag_assets.corpus.chunking import CHUNKING_ALGORITHM, Unit, chunk_document
 from georag_assets.corpus.declaration import CorpusDeclaration
 from georag_assets.corpus.models import CHUNKS, DOCUMENTS, PAGE_BREAK, PDF, QUARANTINE, Chunk, Document
+from georag_assets.corpus.shards import WHOLE, Shard
 from georag_assets.corpus.tokens import ModelTokenizer, Tokenizer
 from georag_assets.corpus.versions import newest_version, read_documents, version_snapshot
 from georag_assets.errors import TableError
@@ -29,12 +31,15 @@ from georag_assets.geometry.literal import GeometryLiteral
 from georag_assets.geometry.scan import scan
 from georag_assets.home import Home
 from georag_assets.reports import CheckResult, StageReport
+from georag_assets.workers import Workers
 
 STAGE = "chunks"
 MALFORMED = "malformed"
 TRUNCATED_LIMIT = 0.05
 _FEW = 500  # so many documents are read by their ids, more by a pass over the table
-_ROWS, _CHARACTERS = 1000, 8_000_000  # a batch ends at whichever comes first
+# What a worker is given at once ends at whichever comes first: small enough that the last ones end together.
+_DOCUMENTS, _CHARACTERS = 200, 500_000
+_ROWS = 1000
 _SHOWN = 20
 _FAULTY = "+faulty"
 _REASONS = {
@@ -51,21 +56,44 @@ class _Expected:
     length: int
     text: str  # sha256
     literals: int
-    shapes: str  # sha256 over place, kind and shape of each literal
+    shapes: str  # sha256 over the keys of the literals
 
 
 @dataclass(slots=True)
-class _Work:
-    """What one run found on its way; the rows themselves are streamed."""
+class _Chunked:
+    """What a batch of documents, or a whole run, gave; a run's rows are streamed and never held."""
 
     expected: dict[str, _Expected] = field(default_factory=dict)
     chunks: int = 0
     quarantined: list[dict[str, str]] = field(default_factory=list)
     seconds: float = 0.0
+    rows: pa.RecordBatch | None = None
+
+    def add(self, other: _Chunked) -> None:
+        """Take a batch's sums over; its rows are the caller's."""
+        self.expected |= other.expected
+        self.chunks += other.chunks
+        self.quarantined += other.quarantined
+        self.seconds += other.seconds
 
 
-def chunk_corpus(home: Home, declaration: CorpusDeclaration, *, tokenizer: Tokenizer | None = None) -> StageReport:
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """All that decides how a document is cut; goes to every worker."""
+
+    corpus: str
+    unit: Unit
+    budget: int
+    code: str
+    tokenizer: Tokenizer
+
+
+def chunk_corpus(
+    home: Home, declaration: CorpusDeclaration, *, shard: Shard = WHOLE, tokenizer: Tokenizer | None = None
+) -> StageReport:
     """Chunk the documents of the newest version that changed, or whose rule changed; leave other rows as they are.
+
+    With a shard, only its documents: their rows, their quarantine, their checks.
 
     A document with a literal that was clearly meant as a geometry and is none (an unclosed ring, NaN) is left out and
     put in quarantine, with file, offset and reason.
@@ -84,21 +112,23 @@ def chunk_corpus(home: Home, declaration: CorpusDeclaration, *, tokenizer: Token
     started = perf_counter()
     snapshot = version_snapshot(home, corpus, version)
     documents = tables.read(corpus, DOCUMENTS, columns=["doc_id", "content_sha256"], snapshot_id=snapshot)
-    wanted = dict(zip(*(documents[name].to_pylist() for name in ("doc_id", "content_sha256")), strict=True))
-    before = _present(home, corpus)
+    wanted = shard.of_keys(dict(zip(*(documents[name].to_pylist() for name in documents.schema.names), strict=True)))
+    before = shard.of_keys(_present(home, corpus))
     changed = {doc_id for doc_id, sha in wanted.items() if before.get(doc_id, ("", "", 0))[:2] != (sha, code)}
     leaving = sorted(doc_id for doc_id in before if doc_id in changed or doc_id not in wanted)
     compared = perf_counter()
 
-    work = _Work()
-    rows = _rows(home, declaration, version, changed, len(wanted), code, tokenizer, work)
-    tables.replace_rows(corpus, CHUNKS, key="doc_id", removed=leaving, added=rows)
-    _replace_quarantine(home, corpus, work.quarantined)
-    written = perf_counter()
-
-    faults = _verify(home, corpus, work.expected, len(wanted))
+    work = _Chunked()
+    rules = _Rules(corpus, declaration.unit, declaration.budget, code, tokenizer)
+    with Workers(home.settings.worker_count) as workers:
+        rows = _rows(rules, _changed_documents(home, corpus, version, changed, len(wanted)), workers, work)
+        tables.replace_rows(corpus, CHUNKS, key="doc_id", removed=leaving, added=rows)
+        _replace_quarantine(home, corpus, shard, work.quarantined)
+        written = perf_counter()
+        faults = _verify(home, corpus, work.expected, len(wanted), workers)
     _mark(home, corpus, faults)
-    light = tables.read(corpus, CHUNKS, columns=["doc_id", "start", "end", "token_count", "flags", "content_sha256"])
+    columns = ["doc_id", "start", "end", "token_count", "flags", "content_sha256"]
+    light = shard.of_rows(tables.read(corpus, CHUNKS, columns=columns))
     numbers, checks = check_chunks(light, wanted, work.quarantined, faults, tokenizer.max_tokens, declaration)
     checked = perf_counter()
     return StageReport(
@@ -115,7 +145,8 @@ def chunk_corpus(home: Home, declaration: CorpusDeclaration, *, tokenizer: Token
         {"compare": compared - started, "chunk": work.seconds, "write": written - compared, "check": checked - written},
         checks,
         tables.snapshot_id(corpus, CHUNKS),
-        {"chunks": light.num_rows, "version": version, "code_version": code, **numbers},
+        {"chunks": light.num_rows, "corpus_version": version, "code_version": code, **numbers},
+        "" if shard.whole else shard.name,
     )
 
 
@@ -148,43 +179,52 @@ def _changed_documents(home: Home, corpus: str, version: str, changed: set[str],
             yield document
 
 
-def _rows(
-    home: Home,
-    declaration: CorpusDeclaration,
-    version: str,
-    changed: set[str],
-    total: int,
-    code: str,
-    tokenizer: Tokenizer,
-    work: _Work,
-) -> Iterator[pa.RecordBatch]:
-    rows: list[dict[str, Any]] = []
+def _rows(rules: _Rules, documents: Iterable[Document], workers: Workers, work: _Chunked) -> Iterator[pa.RecordBatch]:
+    for chunked in workers.in_order(partial(_chunk, rules), _batches(documents)):
+        work.add(chunked)
+        if chunked.rows is not None:
+            yield chunked.rows
+
+
+def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    held: list[Document] = []
     characters = 0
-    for document in _changed_documents(home, declaration.name, version, changed, total):
-        started = perf_counter()
+    for document in documents:
+        held.append(document)
+        characters += len(document.text)
+        if len(held) >= _DOCUMENTS or characters >= _CHARACTERS:
+            yield held
+            held, characters = [], 0
+    if held:
+        yield held
+
+
+def _chunk(rules: _Rules, documents: Sequence[Document]) -> _Chunked:
+    """Return the rows of a batch of documents, what they must add up to, and what is malformed."""
+    done = _Chunked()
+    rows: list[dict[str, Any]] = []
+    started = perf_counter()
+    for document in documents:
         literals = scan(document.text)
         if bad := malformed(literals):
-            work.quarantined.append(_rejection(document, bad))
+            done.quarantined.append(_rejection(document, bad))
             continue
         chunks = chunk_document(
             document,
-            corpus=declaration.name,
-            unit=declaration.unit,
-            budget=declaration.budget,
-            tokenizer=tokenizer,
+            corpus=rules.corpus,
+            unit=rules.unit,
+            budget=rules.budget,
+            tokenizer=rules.tokenizer,
             literals=literals,
         )
-        work.expected[document.doc_id] = _expected(document.text, literals)
+        done.expected[document.doc_id] = _expected(document.text, literals)
         breaks = _page_breaks(document)
-        rows += [_row(chunk, document, code, breaks) for chunk in chunks]
-        characters += len(document.text)
-        work.chunks += len(chunks)
-        work.seconds += perf_counter() - started
-        if len(rows) >= _ROWS or characters >= _CHARACTERS:
-            yield pa.RecordBatch.from_pylist(rows, schema=CHUNKS.schema)
-            rows, characters = [], 0
+        rows += [_row(chunk, document, rules.code, breaks) for chunk in chunks]
     if rows:
-        yield pa.RecordBatch.from_pylist(rows, schema=CHUNKS.schema)
+        done.rows = pa.RecordBatch.from_pylist(rows, schema=CHUNKS.schema)
+    done.chunks = len(rows)
+    done.seconds = perf_counter() - started
+    return done
 
 
 def _page_breaks(document: Document) -> list[int] | None:
@@ -238,19 +278,59 @@ def _rejection(document: Document, bad: Sequence[GeometryLiteral]) -> dict[str, 
     }
 
 
-def _replace_quarantine(home: Home, corpus: str, rows: list[dict[str, str]]) -> None:
+def _replace_quarantine(home: Home, corpus: str, shard: Shard, rows: list[dict[str, str]]) -> None:
     """Make this stage's rows of the quarantine those of this run; a document without chunks is looked at each time."""
-    before = home.tables.read(corpus, QUARANTINE, where=("stage", [STAGE])).to_pylist()
+    before = shard.of_rows(home.tables.read(corpus, QUARANTINE, where=("stage", [STAGE]))).to_pylist()
     if sorted(map(str, before)) != sorted(map(str, rows)):
         added = pa.Table.from_pylist(rows, schema=QUARANTINE.schema)
-        home.tables.replace_rows(corpus, QUARANTINE, key="stage", removed=[STAGE] if before else [], added=added)
+        # A place in a document is this stage's: other stages name files, records and chunks.
+        removed = sorted({row["location"] for row in before})
+        home.tables.replace_rows(corpus, QUARANTINE, key="location", removed=removed, added=added)
 
 
 def _expected(text: str, literals: Sequence[GeometryLiteral]) -> _Expected:
     shapes = hashlib.sha256()
     for literal in literals:
-        shapes.update(_shape_key(literal.start, literal.end, literal.kind, _wkt(literal)))
+        shapes.update(_key(literal.start, literal.end, literal.kind, _wkt(literal)))
     return _Expected(len(text), _sha256(text), len(literals), shapes.hexdigest())
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A chunk as it was read back; `whole_sha256` is its document's text where it might be all of it."""
+
+    doc_id: str
+    start: int
+    end: int
+    text: str
+    literals_json: str
+    whole_sha256: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What a chunk holds: a key for each literal, as recorded and as found in its own text.
+
+    `found` is None where the chunk is its whole document, which was scanned when it was cut.
+    """
+
+    stored: tuple[bytes, ...]
+    found: tuple[bytes, ...] | None
+
+
+def _read_back(written: Sequence[_Written]) -> list[_Read]:
+    read = []
+    for chunk in written:
+        recorded = json.loads(chunk.literals_json)
+        stored = tuple(_key(item["start"], item["end"], item["kind"], item["wkt"]) for item in recorded)
+        found = None
+        if chunk.start != 0 or _sha256(chunk.text) != chunk.whole_sha256:
+            found = tuple(
+                _key(literal.start + chunk.start, literal.end + chunk.start, literal.kind, _wkt(literal))
+                for literal in scan(chunk.text)
+            )
+        read.append(_Read(stored, found))
+    return read
 
 
 @dataclass(slots=True)
@@ -264,26 +344,24 @@ class _Seen:
     found_shapes: Any = field(default_factory=hashlib.sha256)
     stored: int = 0
     stored_shapes: Any = field(default_factory=hashlib.sha256)
-    waiting: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    waiting: dict[int, tuple[_Written, _Read]] = field(default_factory=dict)
     whole: bool = False
 
-    def take(self, row: Mapping[str, Any]) -> None:
-        """Add a row, and those that waited for it; files of a table may be read in any order."""
-        self.waiting[row["start"]] = row
+    def take(self, chunk: _Written, read: _Read) -> None:
+        """Add a chunk, and those that waited for it; files of a table may be read in any order."""
+        self.waiting[chunk.start] = chunk, read
         while (following := self.waiting.pop(self.position, None)) is not None:
-            self._add(following)
+            self._add(*following)
 
-    def _add(self, row: Mapping[str, Any]) -> None:
-        text, start = row["text"], row["start"]
-        self.text.update(text.encode("utf-8", "surrogatepass"))
-        self.position = row["end"]
-        for item in json.loads(row["literals_json"]):
-            self.stored += 1
-            self.stored_shapes.update(_shape_key(item["start"], item["end"], item["kind"], item["wkt"]))
-        self.whole = start == 0 and _sha256(text) == self.expected.text
-        for literal in () if self.whole else scan(text):
-            self.found += 1
-            key = _shape_key(literal.start + start, literal.end + start, literal.kind, _wkt(literal))
+    def _add(self, chunk: _Written, read: _Read) -> None:
+        self.text.update(chunk.text.encode("utf-8", "surrogatepass"))
+        self.position = chunk.end
+        self.stored += len(read.stored)
+        for key in read.stored:
+            self.stored_shapes.update(key)
+        self.whole = read.found is None
+        self.found += len(read.found or ())
+        for key in read.found or ():
             self.found_shapes.update(key)
 
     def cover_fault(self) -> str | None:
@@ -308,7 +386,9 @@ class _Seen:
         return None
 
 
-def _verify(home: Home, corpus: str, expected: Mapping[str, _Expected], total: int) -> dict[str, dict[str, str]]:
+def _verify(
+    home: Home, corpus: str, expected: Mapping[str, _Expected], total: int, workers: Workers
+) -> dict[str, dict[str, str]]:
     """Compare what was written, read back as a stream, with the documents it came from; faults by check and document.
 
     Rows of documents that did not change were verified when they were written; a fault is kept with them (`_mark`).
@@ -317,14 +397,17 @@ def _verify(home: Home, corpus: str, expected: Mapping[str, _Expected], total: i
     if not expected:
         return faults
     seen = {doc_id: _Seen(sums) for doc_id, sums in expected.items()}
-    columns = ["doc_id", "start", "end", "text", "literals_json"]
     few = len(expected) <= min(_FEW, max(1, total // 4))
-    where = ("doc_id", sorted(expected)) if few else None
-    for batch in home.tables.batches(corpus, CHUNKS, columns=columns, where=where):
-        for begin in range(0, batch.num_rows, _ROWS):
-            for row in batch.slice(begin, _ROWS).to_pylist():
-                if row["doc_id"] in seen:
-                    seen[row["doc_id"]].take(row)
+    given: deque[list[_Written]] = deque()
+
+    def remembered() -> Iterator[list[_Written]]:
+        for part in _parts(home, corpus, expected, few=few):
+            given.append(part)
+            yield part
+
+    for read in workers.in_order(_read_back, remembered()):
+        for chunk, one in zip(given.popleft(), read, strict=True):
+            seen[chunk.doc_id].take(chunk, one)
     for doc_id, sums in seen.items():
         if fault := sums.cover_fault():
             faults["cover"][doc_id] = fault
@@ -333,8 +416,24 @@ def _verify(home: Home, corpus: str, expected: Mapping[str, _Expected], total: i
     return faults
 
 
-def _shape_key(start: int, end: int, kind: str, wkt: str | None) -> bytes:
-    return f"{start}\x1f{end}\x1f{kind}\x1f{wkt}\x1e".encode()
+def _parts(home: Home, corpus: str, expected: Mapping[str, _Expected], *, few: bool) -> Iterator[list[_Written]]:
+    """Yield the chunks of the documents expected, as the table has them, so many at a time as a worker is given."""
+    columns = ["doc_id", "start", "end", "text", "literals_json"]
+    where = ("doc_id", sorted(expected)) if few else None
+    for batch in home.tables.batches(corpus, CHUNKS, columns=columns, where=where):
+        for begin in range(0, batch.num_rows, _ROWS):
+            part = [
+                _Written(**row, whole_sha256=expected[row["doc_id"]].text if row["start"] == 0 else None)
+                for row in batch.slice(begin, _ROWS).to_pylist()
+                if row["doc_id"] in expected
+            ]
+            if part:
+                yield part
+
+
+def _key(start: int, end: int, kind: str, wkt: str | None) -> bytes:
+    """Return the identity of a literal: its place in the document, its kind and its shape."""
+    return hashlib.sha256(f"{start}\x1f{end}\x1f{kind}\x1f{wkt}".encode()).digest()
 
 
 def _wkt(literal: GeometryLiteral) -> str | None:

@@ -324,6 +324,8 @@ class CorpusDeclaration(_Declared):
         A larger text file or record is quarantined unread.
     max_archive_mb
         What the archives of a sync may unpack to in all.
+    shards
+        Runs that chunk, frame and embed the corpus side by side, each its share of the documents.
     server
         Serve the corpus from a Qdrant server too: each promotion is followed by bringing the server there.
     """
@@ -345,6 +347,7 @@ class CorpusDeclaration(_Declared):
     evaluation: Evaluation | None = None
     freshness: Freshness | None = None
     automation: Automation = Automation()
+    shards: int = Field(default=1, ge=1, le=256)
     server: ServerLayout | None = None
 
     _file: Path | None = PrivateAttr(default=None)
@@ -366,6 +369,12 @@ class CorpusDeclaration(_Declared):
             except GeoragError as error:
                 raise ValueError(f"{error.expected or 'a period'} ({error.what})") from error
         return value
+
+    @model_validator(mode="after")
+    def _shards_are_driven(self) -> CorpusDeclaration:
+        if self.shards > 1 and self.automation.cron is not None and not self.automation.watch:
+            raise ValueError("automation: {watch: true} beside cron, because the sensor starts the runs of the shards")
+        return self
 
     @property
     def file(self) -> Path | None:

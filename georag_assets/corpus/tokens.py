@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -59,8 +60,12 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True)
 class ModelTokenizer:
-    """The tokenizer of a sentence-transformers model, from its `tokenizer.json`; never truncates."""
+    """The tokenizer of a sentence-transformers model, from its `tokenizer.json`; never truncates.
 
+    Pickled by the model's name: each process reads the file once.
+    """
+
+    model: str
     fast: FastTokenizer
     max_tokens: int
     specials: int
@@ -76,6 +81,9 @@ class ModelTokenizer:
             The model's folder is not there or holds no `tokenizer.json`.
         """
         return _load(model)
+
+    def __reduce__(self) -> tuple[Callable[[str], ModelTokenizer], tuple[str]]:
+        return ModelTokenizer.load, (self.model,)
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Return (start, end) of every token in code points, special tokens left out."""
@@ -100,7 +108,7 @@ def _load(model: str) -> ModelTokenizer:
     stated = json.loads(limits.read_text(encoding="utf-8")).get("max_seq_length") if limits.is_file() else None
     splitter = json.loads(fast.to_str())["pre_tokenizer"] or {}
     additive = splitter.get("type") in ("BertPreTokenizer", "Whitespace", "WhitespaceSplit")
-    return ModelTokenizer(fast, int(stated or 512), fast.num_special_tokens_to_add(False), additive)
+    return ModelTokenizer(model, fast, int(stated or 512), fast.num_special_tokens_to_add(False), additive)
 
 
 def model_folder(model: str) -> Path:

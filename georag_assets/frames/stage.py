@@ -12,7 +12,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from time import perf_counter
 from typing import Any
 
@@ -24,6 +24,7 @@ from shapely.geometry.base import BaseGeometry
 
 from georag_assets.corpus.declaration import CorpusDeclaration
 from georag_assets.corpus.models import CHUNKS, DOCUMENTS
+from georag_assets.corpus.shards import WHOLE, Shard
 from georag_assets.errors import GeoragError
 from georag_assets.frames.mentions import Mention, find_mentions
 from georag_assets.frames.models import FRAMES, FrameResolution
@@ -35,35 +36,43 @@ from georag_assets.geometry.shapes import normalise
 from georag_assets.home import Home
 from georag_assets.reports import CheckResult, StageReport
 from georag_assets.tables.iceberg import TableSpec
+from georag_assets.workers import Workers
 
 ALGORITHM = "frames-1"
-_BATCH = 2000
 _FEW = 500
+# What a worker is given at once: so many documents or characters of them, whichever comes first, or so many chunks.
+_DOCUMENTS, _CHARACTERS, _CHUNKS = 200, 500_000, 500
 _SHOWN = 20
 # Flags of what reads like a coordinate and is none: one axis alone, a surveyor's bearing.
 _NO_PLACE = frozenset({"single_axis", "bearing"})
 _WRITTEN = ("wkt", "geojson")
 _NEARBY_DEG = 1.0
+_RESOLVER = FrameResolver()
 
 Row = dict[str, Any]
 
 
-def frame_corpus(home: Home, declaration: CorpusDeclaration) -> StageReport:
-    """Frame every chunk whose document or whose rule changed; leave every other row as it is."""
+def frame_corpus(home: Home, declaration: CorpusDeclaration, *, shard: Shard = WHOLE) -> StageReport:
+    """Frame every chunk (of a shard) whose document or whose rule changed; leave every other row as it is."""
     tables, corpus = home.tables, declaration.name
     version = code_version(declaration)
     started = perf_counter()
-    wanted = _keys(tables.read(corpus, CHUNKS, columns=["doc_id", "chunk_id", "content_sha256"]), version)
-    present = _keys(tables.read(corpus, FRAMES, columns=["doc_id", "chunk_id", "content_sha256", "code_version"]), None)
+    columns = ["doc_id", "chunk_id", "content_sha256"]
+    wanted = _keys(shard.of_rows(tables.read(corpus, CHUNKS, columns=columns)), version)
+    present = _keys(shard.of_rows(tables.read(corpus, FRAMES, columns=[*columns, "code_version"])), None)
     changed = {doc_id for doc_id, keys in wanted.items() if present.get(doc_id) != keys}
     gone = sorted(doc_id for doc_id in present if doc_id in changed or doc_id not in wanted)
     compared = perf_counter()
-    snapshot = tables.replace_rows(
-        corpus, FRAMES, key="doc_id", removed=gone, added=_frame(home, declaration, version, changed, len(wanted))
-    )
+    with Workers(home.settings.worker_count) as workers:
+        made = _frame(home, declaration, version, changed, len(wanted), workers)
+        snapshot = tables.replace_rows(corpus, FRAMES, key="doc_id", removed=gone, added=made)
     framed = perf_counter()
+    written = (
+        shard.of_rows(pa.Table.from_batches([batch])).combine_chunks() for batch in tables.batches(corpus, FRAMES)
+    )
     numbers, checks = check_frames(
-        (chunk for keys in wanted.values() for chunk, _, _ in keys), tables.batches(corpus, FRAMES)
+        (chunk for keys in wanted.values() for chunk, _, _ in keys),
+        (batch for rows in written for batch in rows.to_batches()),
     )
     chunks = sum(len(keys) for keys in wanted.values())
     new = sum(len(wanted[doc_id]) for doc_id in changed)
@@ -81,6 +90,7 @@ def frame_corpus(home: Home, declaration: CorpusDeclaration) -> StageReport:
         checks,
         snapshot or None,
         {"chunks": chunks, "code_version": version, **numbers},
+        "" if shard.whole else shard.name,
     )
 
 
@@ -203,13 +213,12 @@ def _data_version(wanted: Mapping[str, set[tuple[str, str, str]]]) -> str:
 
 
 def _frame(
-    home: Home, declaration: CorpusDeclaration, version: str, changed: set[str], total: int
+    home: Home, declaration: CorpusDeclaration, version: str, changed: set[str], total: int, workers: Workers
 ) -> Iterator[pa.RecordBatch]:
     """Yield new rows, a batch at a time; a few documents are looked up, many are read in one pass.
 
     Of a document only its mentions and its geometry are held, never its text.
     """
-    resolver = FrameResolver()
     few = len(changed) <= max(_FEW, total // 10)
     ordered = sorted(changed)
     groups = [ordered[at : at + _FEW] for at in range(0, len(ordered), _FEW)] if few else [ordered] if ordered else []
@@ -220,7 +229,8 @@ def _frame(
             yield from read.to_pylist()
             return
         for batch in home.tables.batches(declaration.name, spec, columns=columns):
-            yield from (row for row in batch.to_pylist() if row["doc_id"] in changed)
+            for begin in range(0, batch.num_rows, _CHUNKS):
+                yield from (row for row in batch.slice(begin, _CHUNKS).to_pylist() if row["doc_id"] in changed)
 
     for group in groups:
         with_literals = {
@@ -228,20 +238,51 @@ def _frame(
             for row in rows(CHUNKS, ["doc_id", "literals_json"], group)
             if len(row["literals_json"] or "") > 2
         }
-        documents = {
-            row["doc_id"]: Framed.of(row, row["doc_id"] in with_literals, declaration, resolver)
-            for row in rows(DOCUMENTS, _DOCUMENT, group)
-        }
-        made: list[Row] = []
-        for chunk in rows(CHUNKS, _CHUNK, group):
-            if chunk["doc_id"] not in documents:
-                continue  # Its document has gone; the check counts it as a chunk without a frame.
-            made.append(frame_chunk(chunk, documents[chunk["doc_id"]], declaration, version, resolver))
-            if len(made) >= _BATCH:
-                yield pa.RecordBatch.from_pylist(made, schema=FRAMES.schema)
-                made = []
-        if made:
-            yield pa.RecordBatch.from_pylist(made, schema=FRAMES.schema)
+        documents: dict[str, Framed] = {}
+        asked = _document_batches(rows(DOCUMENTS, _DOCUMENT, group), with_literals)
+        for found in workers.in_order(partial(_read_documents, declaration), asked):
+            documents |= found
+        chunks = _chunk_batches(rows(CHUNKS, _CHUNK, group), documents)
+        yield from workers.in_order(partial(_frame_chunks, declaration, version), chunks)
+
+
+def _document_batches(rows: Iterable[Row], with_literals: set[str]) -> Iterator[list[tuple[Row, bool]]]:
+    held: list[tuple[Row, bool]] = []
+    characters = 0
+    for row in rows:
+        held.append((row, row["doc_id"] in with_literals))
+        characters += len(row["text"] or "")
+        if len(held) >= _DOCUMENTS or characters >= _CHARACTERS:
+            yield held
+            held, characters = [], 0
+    if held:
+        yield held
+
+
+def _chunk_batches(
+    rows: Iterable[Row], documents: Mapping[str, Framed]
+) -> Iterator[tuple[list[Row], dict[str, Framed]]]:
+    held: list[Row] = []
+    for row in rows:
+        if row["doc_id"] in documents:  # else its document has gone; the check counts it as a chunk without a frame
+            held.append(row)
+        if len(held) >= _CHUNKS:
+            yield held, {row["doc_id"]: documents[row["doc_id"]] for row in held}
+            held = []
+    if held:
+        yield held, {row["doc_id"]: documents[row["doc_id"]] for row in held}
+
+
+def _read_documents(declaration: CorpusDeclaration, rows: Sequence[tuple[Row, bool]]) -> dict[str, Framed]:
+    return {row["doc_id"]: Framed.of(row, literals, declaration, _RESOLVER) for row, literals in rows}
+
+
+def _frame_chunks(
+    declaration: CorpusDeclaration, version: str, given: tuple[Sequence[Row], Mapping[str, Framed]]
+) -> pa.RecordBatch:
+    chunks, documents = given
+    made = [frame_chunk(chunk, documents[chunk["doc_id"]], declaration, version, _RESOLVER) for chunk in chunks]
+    return pa.RecordBatch.from_pylist(made, schema=FRAMES.schema)
 
 
 _DOCUMENT = ["doc_id", "text", "geometry_wkb", "geometry_epsg", "geometry_evidence", "geometry_flags", "declared_epsg"]

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from georag_assets.corpus.models import CHUNKS, DOCUMENTS
+from georag_assets.corpus.models import CHUNKS, DOCUMENTS, QUARANTINE
 from georag_assets.corpus.versions import newest_version
 from georag_assets.errors import DiskSpaceError, GeoragError, IndexBuildError
 from georag_assets.frames.models import FRAMES
@@ -40,6 +40,7 @@ from georag_assets.index.embedding import Embedder
 from georag_assets.index.embedding_stage import (
     EMBEDDINGS,
     Named,
+    drop_doubled,
     settle_vector_set,
     texts_per_second,
     unfit_chunks,
@@ -153,6 +154,7 @@ def _plan(home: Home, corpus: str, embedder: Embedder) -> _Plan:
     if version is None:
         raise IndexBuildError(f"corpus {corpus} has no version yet", do="sync its documents first")
     vector_set = settle_vector_set(home, corpus, embedder)
+    drop_doubled(home, corpus, vector_set)
     tags = home.tables.tags(corpus, DOCUMENTS)
     snapshots = {
         spec.name: found
@@ -167,7 +169,7 @@ def _plan(home: Home, corpus: str, embedder: Embedder) -> _Plan:
             do="run the stages before this one",
         )
     snapshots[DOCUMENTS.name] = tags[version]
-    _refuse_other_versions(home, corpus, snapshots)
+    _refuse_unequal(home, corpus, snapshots)
     engine = EngineConfig(dimension=embedder.identity.dimension)
     search = PlanSettings(exact_limit=home.settings.exact_limit)
     settings = {
@@ -190,21 +192,31 @@ def _code_versions(home: Home, corpus: str, name: str, snapshots: Mapping[str, i
     return sorted(str(value) for value in pc.unique(column).to_pylist())
 
 
-def _refuse_other_versions(home: Home, corpus: str, snapshots: Mapping[str, int]) -> None:
-    """Refuse chunks or frames that were made from other content than the version's documents."""
+def _refuse_unequal(home: Home, corpus: str, snapshots: Mapping[str, int]) -> None:
+    """Refuse chunks or frames that were made from other content than the version's documents, or that are not all.
+
+    A shard whose run failed, or has not been, leaves both behind.
+    """
 
     def contents(spec: Any) -> set[tuple[str, str]]:
         names = ["doc_id", "content_sha256"]
         table = home.tables.read(corpus, spec, columns=names, snapshot_id=snapshots[spec.name])
         return set(zip(*(table[name].to_pylist() for name in names), strict=True))
 
-    documents = contents(DOCUMENTS)
-    for spec in (CHUNKS, FRAMES):
-        if strange := contents(spec) - documents:
+    documents, chunks, frames = contents(DOCUMENTS), contents(CHUNKS), contents(FRAMES)
+    quarantined = set(home.tables.read(corpus, QUARANTINE, columns=["doc_id"])["doc_id"].to_pylist())
+    unchunked = {pair for pair in documents - chunks if pair[0] not in quarantined}
+    for stage, pairs, what in (
+        (CHUNKS.name, chunks - documents, "chunks of {} documents are not of the corpus's newest version"),
+        (FRAMES.name, frames - documents, "frames of {} documents are not of the corpus's newest version"),
+        (CHUNKS.name, unchunked, "{} documents of the newest version have no chunks"),
+        (FRAMES.name, chunks - frames, "the chunks of {} documents have no frames"),
+    ):
+        if pairs:
             raise IndexBuildError(
-                f"{spec.name} of {len(strange)} documents are not of the corpus's newest version",
-                where=", ".join(sorted(doc_id for doc_id, _ in strange)[:5]),
-                do=f"run the stage {spec.name} again",
+                what.format(len(pairs)),
+                where=", ".join(sorted(doc_id for doc_id, _ in pairs)[:5]),
+                do=f"run the stage {stage} again, for every shard where the corpus has shards",
             )
 
 

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from georag_assets.corpus.models import CHUNKS, QUARANTINE
+from georag_assets.corpus.shards import WHOLE, Shard
 from georag_assets.errors import EmbeddingError
 from georag_assets.home import Home
 from georag_assets.index.embedding import PROBE_AGREEMENT, Advance, Embedder, Vectors, agreement, progress_bar
@@ -78,12 +79,18 @@ def embed_corpus(
     declaration: Named,
     embedder: Embedder | None = None,
     *,
+    shard: Shard = WHOLE,
     shown: bool | None = None,
 ) -> StageReport:
     """Embed the texts of the corpus's chunks that have no vector yet.
 
+    Two shards that run at once may embed a text that both have; the whole corpus's next run, or the build that joins
+    them, drops the second vector.
+
     Parameters
     ----------
+    shard
+        Embed only the texts of its documents.
     embedder
         The settings' model where None.
     shown
@@ -105,8 +112,11 @@ def embed_corpus(
 
     started = time.perf_counter()
     columns = ["chunk_id", "doc_id", "embedded_sha256", "token_count"]
-    chunks = home.tables.read(corpus, CHUNKS, columns=columns)
+    every = home.tables.read(corpus, CHUNKS, columns=columns)
+    if shard.whole:
+        drop_doubled(home, corpus, vector_set)
     cached = _cached(home, corpus, vector_set)
+    chunks = shard.of_rows(every)
     wanted = pc.unique(chunks["embedded_sha256"])
     missing = set(wanted.filter(pc.invert(pc.is_in(wanted, value_set=cached))).to_pylist())
     seconds["plan"] = time.perf_counter() - started
@@ -118,7 +128,7 @@ def embed_corpus(
     new = len(missing) - len(unusable)
     if new >= RATED:
         _note_rate(home, corpus, vector_set, new / seconds["embed"])
-    quarantined = _quarantine(home, corpus, chunks, unusable)
+    quarantined = _quarantine(home, corpus, shard, chunks, unusable)
     limit = embedder.identity.max_length
     truncated = pc.sum(pc.greater(chunks["token_count"], limit)).as_py() or 0
     return StageReport(
@@ -128,13 +138,13 @@ def embed_corpus(
         counts={
             "new": new,
             "reused": len(wanted) - len(missing),
-            "removed": pc.sum(pc.invert(pc.is_in(cached, value_set=wanted))).as_py() or 0,
+            "removed": pc.sum(pc.invert(pc.is_in(cached, value_set=pc.unique(every["embedded_sha256"])))).as_py() or 0,
             "quarantined": quarantined,
             "truncated": truncated,
             "chunks": chunks.num_rows,
         },
         seconds=seconds,
-        checks=(_every_text_has_a_vector(home, corpus, vector_set, wanted, unusable),),
+        checks=(_every_text_has_a_vector(home, corpus, shard, vector_set, wanted, unusable),),
         snapshot_id=home.tables.snapshot_id(corpus, EMBEDDINGS),
         metadata={
             "vector_set": vector_set,
@@ -142,6 +152,7 @@ def embed_corpus(
             "backend": f"{embedder.identity.backend} {embedder.identity.precision}",
             "texts_per_second": round(new / seconds["embed"], 1) if new else 0.0,
         },
+        shard="" if shard.whole else shard.name,
     )
 
 
@@ -224,6 +235,24 @@ def unfit_chunks(home: Home, corpus: str) -> frozenset[str]:
     return frozenset(location.removeprefix("chunk ") for location in rows["location"].to_pylist())
 
 
+def drop_doubled(home: Home, corpus: str, vector_set: str) -> int:
+    """Drop every vector but one of each text, where shards that ran at once made several; return how many went.
+
+    The caller holds the corpus's writer lock, not a shard's.
+    """
+    texts = _cached(home, corpus, vector_set)
+    counted = pc.value_counts(texts)
+    doubled = counted.field("values").filter(pc.greater(counted.field("counts"), 1)).to_pylist()
+    if not doubled:
+        return 0
+    # Rows of other models' sets have the same text hashes: all of them are written again.
+    rows = home.tables.read(corpus, EMBEDDINGS, where=("text_sha256", doubled))
+    keys = list(zip(rows["model_fingerprint"].to_pylist(), rows["text_sha256"].to_pylist(), strict=True))
+    kept = rows.take(sorted({key: row for row, key in enumerate(keys)}.values()))
+    home.tables.replace_rows(corpus, EMBEDDINGS, key="text_sha256", removed=doubled, added=kept)
+    return int(rows.num_rows - kept.num_rows)
+
+
 def _cached(home: Home, corpus: str, vector_set: str) -> pa.Array:
     table = home.tables.read(corpus, EMBEDDINGS, columns=["text_sha256"], where=("model_fingerprint", [vector_set]))
     return table["text_sha256"].combine_chunks()
@@ -277,9 +306,9 @@ def _commit(
     return {hashes[row]: f"{kind} vector" for row, kind in faults.items()}
 
 
-def _quarantine(home: Home, corpus: str, chunks: pa.Table, unusable: dict[str, str]) -> int:
+def _quarantine(home: Home, corpus: str, shard: Shard, chunks: pa.Table, unusable: dict[str, str]) -> int:
     """Make the quarantine hold exactly the chunks without a usable vector; return how many there are."""
-    before = home.tables.read(corpus, QUARANTINE, where=("stage", [STAGE]))
+    before = shard.of_rows(home.tables.read(corpus, QUARANTINE, where=("stage", [STAGE])))
     mask = pc.is_in(chunks["embedded_sha256"], value_set=pa.array(list(unusable), pa.string()))
     rows = [
         {
@@ -294,23 +323,25 @@ def _quarantine(home: Home, corpus: str, chunks: pa.Table, unusable: dict[str, s
     ]
     after = pa.Table.from_pylist(rows, QUARANTINE.schema)
     if sorted(before["location"].to_pylist()) != sorted(after["location"].to_pylist()):
-        # Keyed by document: one that has chunks was refused by no earlier stage, so nothing of theirs is lost.
-        removed = sorted(set(before["doc_id"].to_pylist()))
-        home.tables.replace_rows(corpus, QUARANTINE, key="doc_id", removed=removed, added=after)
+        removed = sorted(set(before["location"].to_pylist()))
+        home.tables.replace_rows(corpus, QUARANTINE, key="location", removed=removed, added=after)
     return len(rows)
 
 
 def _every_text_has_a_vector(
-    home: Home, corpus: str, vector_set: str, wanted: pa.Array, unusable: dict[str, str]
+    home: Home, corpus: str, shard: Shard, vector_set: str, wanted: pa.Array, unusable: dict[str, str]
 ) -> CheckResult:
-    """Count again from the table: a vector for each text that was not quarantined, and each text once."""
+    """Count again from the table: a vector for each text that was not quarantined, and each text once.
+
+    While shards run side by side a text may have two vectors for a time (`drop_doubled`).
+    """
     cached = _cached(home, corpus, vector_set)
     expected = len(wanted) - len(unusable)
     found = pc.sum(pc.is_in(wanted, value_set=cached)).as_py() or 0
     doubled = len(cached) - len(pc.unique(cached))
     return CheckResult(
         "every_text_has_a_vector",
-        passed=found == expected and doubled == 0,
+        passed=found == expected and (doubled == 0 or not shard.whole),
         blocking=True,
         description="Each distinct text of the corpus has one vector of this model, or its chunks are quarantined.",
         numbers={"texts": len(wanted), "vectors": found, "doubled": doubled, "unusable": len(unusable)},

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ MEASUREMENTS = TableSpec(
             ("passed", pa.bool_()),
             ("blocking", pa.bool_()),
             ("detail_json", pa.string()),
+            ("shard", pa.string()),
         ]
     ),
 )
@@ -45,7 +47,12 @@ def record(tables: Tables, namespace: str, *reports: tuple[StageReport, datetime
 
 
 def _rows(report: StageReport, at: datetime) -> Iterator[dict[str, object]]:
-    base = {"at": at.timestamp(), "stage": report.stage, "data_version": report.data_version}
+    base = {
+        "at": at.timestamp(),
+        "stage": report.stage,
+        "data_version": report.data_version,
+        "shard": report.shard or None,
+    }
     for kind, values in (("count", report.counts), ("seconds", report.seconds)):
         for name, value in values.items():
             yield {**base, "kind": kind, "name": name, "value": float(value)}
@@ -80,10 +87,41 @@ def checks_of(tables: Tables, namespace: str, stage: str, data_version: str) -> 
 
 
 def latest_checks(tables: Tables, namespace: str, stages: Sequence[str]) -> list[CheckResult]:
-    """Return the checks of each stage's latest report: what was established about the tables as they are now."""
+    """Return the checks of each stage's latest report: what was established about the tables as they are now.
+
+    Where that report was of a shard, those of its sister shards count with it: a check has passed where it passed in
+    each, its counts are added, and of its shares the greatest is given.
+    """
     rows = tables.read(namespace, MEASUREMENTS, where=("stage", stages)).to_pylist()
-    latest = {stage: max((row["at"] for row in rows if row["stage"] == stage), default=0.0) for stage in stages}
-    return [_check(row) for row in rows if row["kind"] == "check" and row["at"] == latest[row["stage"]]]
+    checks: list[CheckResult] = []
+    for stage in stages:
+        latest: dict[str, float] = {}
+        for row in rows:
+            if row["stage"] == stage:
+                latest[row["shard"] or ""] = max(row["at"], latest.get(row["shard"] or "", 0.0))
+        if not latest:
+            continue
+        _, _, of = max(latest, key=lambda shard: latest[shard]).partition("-of-")
+        found: dict[str, list[CheckResult]] = {}
+        for row in rows:
+            if row["stage"] != stage or row["kind"] != "check":
+                continue
+            shard = row["shard"] or ""
+            if row["at"] == latest[shard] and shard.partition("-of-")[2] == of:
+                found.setdefault(row["name"], []).append(_check(row))
+        checks += [_together(results) for results in found.values()]
+    return checks
+
+
+def _together(results: Sequence[CheckResult]) -> CheckResult:
+    """Return one check's outcomes in several shards as one; the evidence is of those that failed, else of the first."""
+    first = next((result for result in results if not result.passed), results[0])
+    numbers: dict[str, int | float] = {}
+    for result in results:
+        for name, value in result.numbers.items():
+            before = numbers.get(name, 0)
+            numbers[name] = before + value if isinstance(value, int) else max(before, value)
+    return replace(first, numbers=numbers)
 
 
 def _check(row: dict[str, object]) -> CheckResult:

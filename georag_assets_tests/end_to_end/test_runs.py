@@ -187,9 +187,9 @@ def test_the_lock_spans_the_run_and_ends_with_it(
 
     seen = []
 
-    def watching(*args: Any) -> StageReport:
+    def watching(*args: Any, **options: Any) -> StageReport:
         seen.append(is_busy(home, CORPUS))
-        return chunk_stage.chunk_corpus(*args)
+        return chunk_stage.chunk_corpus(*args, **options)
 
     monkeypatch.setattr(stages, "chunk_corpus", watching)
     assert build(definitions(declarations, home), CORPUS, instance).success

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from georag_assets.corpus.models import CHUNKS, DOCUMENTS
 from georag_assets.corpus.writer import writing
 from georag_assets.home import Home
 from georag_assets.index.builds import build_index
 from georag_assets.index.live import promote
 from georag_assets.settings import Settings
-from georag_assets_tests.index.small_corpus import declaration, embedder, run_upstream, write_corpus
+from georag_assets.tables.iceberg import TableSpec
+from georag_assets_tests.index.small_corpus import declaration, embedder, remove_documents, run_upstream, write_corpus
 
 
 def run_to_live(folder: str, seed: int, begun: str = "") -> str:
@@ -19,8 +21,15 @@ def run_to_live(folder: str, seed: int, begun: str = "") -> str:
         if begun:
             Path(begun).touch()
         made, _ = embedder()
+        # Those of a run that was killed halfway: the real stages would go on with them.
+        unfinished = _doc_ids(home, DOCUMENTS) ^ _doc_ids(home, CHUNKS)
+        remove_documents(home, sorted(unfinished))
         write_corpus(home, 3, seed=seed)
         run_upstream(home, made)
         build = str(build_index(home, declaration(), embedder=made).metadata["build"])
         promote(home, "small", build)
     return build
+
+
+def _doc_ids(home: Home, spec: TableSpec) -> set[str]:
+    return set(home.tables.read("small", spec, columns=["doc_id"])["doc_id"].to_pylist())
