@@ -52,7 +52,7 @@ class Settings(BaseSettings):
     keep_builds
         How many newest builds stay beside the live one and those that a reader holds.
     exact_limit
-        Survivors up to which a filtered search is answered exactly (17 ms at 200 k points).
+        Survivors up to which a filtered search is answered exactly (40,000 of 200,000 points: `benchmarks.bakeoff`).
     workers
         Processes that chunk and frame; empty means one per core. Small changes are made in one process anyway.
     executor
@@ -78,7 +78,7 @@ class Settings(BaseSettings):
     embedding_backend: Literal["auto", "torch", "openvino"] = "auto"
     embedding_batch: int = Field(default=64, ge=1, le=4096)
     keep_builds: int = Field(default=3, ge=1)
-    exact_limit: int = Field(default=30_000, ge=0)
+    exact_limit: int = Field(default=50_000, ge=0)
     workers: int | None = Field(default=None, ge=1, le=256)
     executor: Literal["in_process", "multiprocess"] = "in_process"
     allow_removal: bool = False

@@ -139,16 +139,13 @@ def corpus_jobs(declaration: CorpusDeclaration, stages: Sequence[Stage], setting
     """Return the jobs of a corpus; each in one process, which saves 2 s of start-up a stage."""
     corpus = declaration.name
 
-    def job(
-        verb: str, names: Sequence[str], told: str, partitions: dg.StaticPartitionsDefinition | None = None
-    ) -> "UnresolvedAssetJobDefinition":
+    def job(verb: str, names: Sequence[str], told: str) -> "UnresolvedAssetJobDefinition":
         return dg.define_asset_job(
             f"{verb}_{corpus}",
             selection=dg.AssetSelection.assets(*(dg.AssetKey([corpus, name]) for name in names)),
             executor_def=dg.in_process_executor if settings.executor == "in_process" else dg.multiprocess_executor,
             tags={CORPUS_TAG: corpus},
             description=told,
-            partitions_def=partitions,
         )
 
     names = [stage.name for stage in stages]
@@ -160,7 +157,7 @@ def corpus_jobs(declaration: CorpusDeclaration, stages: Sequence[Stage], setting
     first, last = names.index(sharded[0]), names.index(sharded[-1])
     return CorpusJobs(
         job("sync", names[:first], f"The documents of '{corpus}' as its sources have them now, as a version."),
-        job("shard", sharded, f"One shard of '{corpus}', from documents to vectors.", partitions_of(declaration)),
+        job("shard", sharded, f"One shard of '{corpus}', from documents to vectors."),
         job("join", names[last + 1 :], f"The shards of '{corpus}' joined into an index that goes live."),
     )
 

@@ -71,7 +71,7 @@ class PlanSettings:
     engine one id costs a microsecond, so ids are the cheapest filter up to some thousand survivors only.
     """
 
-    exact_limit: int = 30_000
+    exact_limit: int = 50_000
     ids_limit: int = 3_000
     ef: int = 1024
     enabled: bool = True
