@@ -1,7 +1,10 @@
-"""What one changed document costs: the whole pipeline of stanford_ogm again, beside its full build.
+"""What a change costs: one document in the whole pipeline, and a share of the documents in the index alone.
 
-What belongs here: full build, one document changed, put back, nothing changed. What does not: recall and build rate
-(`recall`, `build`).
+The pipeline's is stanford_ogm, changed, put back, built again unchanged, beside its full build. The index's is a made
+corpus of 100,000 and 200,000 chunks in clusters: the last whole build copied with the difference applied, beside a
+whole build, both with every check of a build; where the copy stops to pay is where `difference.MOST_CHANGED` belongs.
+
+What does not belong here: recall and build rate (`recall`, `build`).
 """
 
 from __future__ import annotations
@@ -12,19 +15,26 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks import made_corpus
 from benchmarks.report import Report, data_folder, run
 from georag_assets.corpus.declaration import CorpusDeclaration
 from georag_assets.home import Home
+from georag_assets.index import difference
 from georag_assets.index.embedding import Embedder
+from georag_assets.index.folders import build_folder
 from georag_assets.operations.pipeline import build_corpus
 from georag_assets.reports import StageReport
 from georag_assets.settings import Settings
 
-QUICK_DOCUMENTS = 400
+QUICK_DOCUMENTS, QUICK_POINTS = 400, 3_000
+POINTS = (100_000, 200_000)
+SHARES = (0.0, 0.001, 0.01, 0.05, 0.1, 0.2)
+ONE_CHANGED, RECALL = 5.0, 0.99
 COLUMNS = {
     "id": "id",
     "title": "title",
@@ -42,8 +52,62 @@ def measure(report: Report, quick: bool) -> None:
     folder = Path(tempfile.mkdtemp(prefix="georag-incremental-"))
     try:
         _measure(report, data, folder, QUICK_DOCUMENTS if quick else None)
+        for points in (QUICK_POINTS,) if quick else POINTS:
+            _add_index(report, folder / str(points), points, quick=quick)
+            shutil.rmtree(folder / str(points))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _add_index(report: Report, folder: Path, points: int, *, quick: bool) -> None:
+    home = Home(Settings(home=folder))
+    made_corpus.fill(home, points)
+    whole, full = _timed_build(home)
+    size = f"{points:,} points, index alone"
+    report.compare(f"{size}: whole build", full, "s")
+    documents = points // made_corpus.CHUNKS_PER_DOCUMENT
+    # The limits are what is measured: every share is copied.
+    with _unlimited():
+        for number, share in enumerate(SHARES, start=1):
+            changed = max(1, round(documents * share))
+            # Each from the first build on: those that were changed before are changed again.
+            made_corpus.revise(home, range(changed), " revised" * number)
+            copied, seconds = _timed_build(home)
+            if copied.metadata["continues"] != whole.metadata["build"]:
+                sys.exit(f"{size}: {changed} changed documents were built from {copied.metadata['continues']}")
+            shutil.rmtree(build_folder(home, made_corpus.CORPUS.name, str(copied.metadata["build"])))
+            told, percent = f"{size}: {changed:,} of {documents:,} documents changed, copy", 100 * seconds / full
+            if number == 1 and not quick:
+                report.at_most(f"{told}, of a whole build's {full:.1f} s", ONE_CHANGED, percent, "%")
+            else:
+                report.compare(f"{told}, of a whole build's {full:.1f} s", percent, "%")
+            steps = ", ".join(f"{step} {took:.1f}" for step, took in copied.seconds.items() if took >= 0.05)
+            report.compare(f"  {steps}", seconds, "s")
+            report.at_least("  lowest filtered recall of the copy", RECALL, _lowest_recall(copied), "")
+
+
+def _lowest_recall(built: StageReport) -> float:
+    (check,) = (check for check in built.checks if check.name == "filtered_recall")
+    return float(check.numbers["lowest_recall"])
+
+
+def _timed_build(home: Home) -> tuple[StageReport, float]:
+    started = time.perf_counter()
+    report = made_corpus.build(home)
+    seconds = time.perf_counter() - started
+    if failed := [check.name for check in report.checks if not check.passed]:
+        sys.exit(f"{report.metadata['build']}: failed {', '.join(failed)}")
+    return report, seconds
+
+
+@contextmanager
+def _unlimited() -> Iterator[None]:
+    limits = difference.MOST_CHANGED, difference.MOST_DRIFT
+    difference.MOST_CHANGED = difference.MOST_DRIFT = 2.0  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        difference.MOST_CHANGED, difference.MOST_DRIFT = limits  # type: ignore[misc]
 
 
 def _measure(report: Report, data: Path, folder: Path, documents: int | None) -> None:

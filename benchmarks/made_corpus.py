@@ -28,6 +28,7 @@ from georag_assets.home import Home
 from georag_assets.index.builds import build_index
 from georag_assets.index.embedding import Advance, Embedder, ModelIdentity, Vectors
 from georag_assets.index.embedding_stage import embed_corpus
+from georag_assets.reports import StageReport
 from georag_assets.settings import Settings
 
 CORPUS: Any = SimpleNamespace(name="made", evaluation=None)
@@ -51,21 +52,26 @@ def _embedder() -> Embedder:
     return Embedder(identity, _Random)
 
 
-def _text(number: int) -> str:
-    return f"Passage {number} tells of a river, its valley and the towns along it, as a survey found them. " * 8
+def _text(number: int, revision: str) -> str:
+    return f"Passage {number}{revision} tells of a river, its valley and its towns, as a survey found them. " * 8
 
 
-def _rows(count: int) -> Iterator[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
-    random = np.random.default_rng(0)
-    for start in range(0, count, ROWS):
+def _content(document: str, revision: str) -> str:
+    return sha256(f"{document}{revision}".encode()).hexdigest()
+
+
+def _rows(numbers: range, revision: str = "") -> Iterator[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
+    """Yield rows of chunks and of frames; a revision's differ in text, place and id."""
+    random = np.random.default_rng(len(revision))
+    for start in range(0, len(numbers), ROWS):
         chunks, frames = [], []
-        for number in range(start, min(start + ROWS, count)):
-            text, west, south = _text(number), random.uniform(-180, 178), random.uniform(-85, 85)
+        for number in numbers[start : start + ROWS]:
+            text, west, south = _text(number, revision), random.uniform(-180, 178), random.uniform(-85, 85)
             document = f"document-{number // CHUNKS_PER_DOCUMENT}"
             same = {
-                "chunk_id": str(uuid5(NAMESPACE_URL, f"made-{number}")),
+                "chunk_id": str(uuid5(NAMESPACE_URL, f"made-{number}{revision}")),
                 "doc_id": document,
-                "content_sha256": sha256(document.encode()).hexdigest(),
+                "content_sha256": _content(document, revision),
                 "code_version": "made-1",
             }
             chunks.append(
@@ -93,23 +99,37 @@ def _batch(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
 
 def fill(home: Home, count: int) -> None:
     """Write documents, chunks, frames and embeddings of `count` chunks and publish their version."""
-    documents = [
+    _write(home, range(-(-count // CHUNKS_PER_DOCUMENT)), range(count), "")
+
+
+def revise(home: Home, documents: range, revision: str) -> None:
+    """Give documents another text and another place, every chunk of theirs, and publish the version."""
+    numbers = range(documents.start * CHUNKS_PER_DOCUMENT, documents.stop * CHUNKS_PER_DOCUMENT)
+    _write(home, documents, numbers, revision)
+
+
+def build(home: Home) -> StageReport:
+    """Build the corpus's index from its tables."""
+    return build_index(home, CORPUS, embedder=_embedder())
+
+
+def _write(home: Home, documents: range, numbers: range, revision: str) -> None:
+    made = [
         {
             "doc_id": f"document-{number}",
             "text": "",
             "title": f"Document {number}",
             "source": f"made#{number}",
-            "content_sha256": sha256(f"document-{number}".encode()).hexdigest(),
+            "content_sha256": _content(f"document-{number}", revision),
             "fields_json": "{}",
         }
-        for number in range(-(-count // CHUNKS_PER_DOCUMENT))
+        for number in documents
     ]
-    replace = home.tables.replace_rows
-    replace(CORPUS.name, DOCUMENTS, key="doc_id", removed=[], added=[_batch(documents, DOCUMENTS.schema)])
-    parts = list(enumerate((CHUNKS, FRAMES)))
-    for part, spec in parts:
-        added = (_batch(rows[part], spec.schema) for rows in _rows(count))
-        replace(CORPUS.name, spec, key="doc_id", removed=[], added=added)
+    replace, removed = home.tables.replace_rows, [row["doc_id"] for row in made] if revision else []
+    replace(CORPUS.name, DOCUMENTS, key="doc_id", removed=removed, added=[_batch(made, DOCUMENTS.schema)])
+    for part, spec in enumerate((CHUNKS, FRAMES)):
+        added = (_batch(rows[part], spec.schema) for rows in _rows(numbers, revision))
+        replace(CORPUS.name, spec, key="doc_id", removed=removed, added=added)
     publish_version(home, CORPUS)
     embed_corpus(home, CORPUS, _embedder())
 
@@ -119,7 +139,7 @@ def _filled(folder: Path, count: int) -> None:
 
 
 def _built(folder: Path, answers: multiprocessing.Queue[float]) -> None:
-    report = build_index(Home(Settings(home=folder)), CORPUS, embedder=_embedder())
+    report = build(Home(Settings(home=folder)))
     assert not report.blocked, [check for check in report.checks if not check.passed]
     answers.put(sum(report.seconds.values()))
 
