@@ -111,7 +111,8 @@ def postgresql(
     folder.chmod(0o755)
     server = pgserver.get_server(str(folder / "postgres"), cleanup_mode="delete")
     try:
-        with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+        # Never prepared: a prepared statement keeps the plan that was chosen before `enable_indexscan` was off.
+        with psycopg.connect(server.get_uri(), autocommit=True, prepare_threshold=None) as connection:
             connection.execute("CREATE EXTENSION vector")
             (version,) = connection.execute(
                 "SELECT extversion FROM pg_extension WHERE extname = 'vector'"

@@ -1,9 +1,10 @@
 """What a large build costs: chunking and framing on all cores beside one, Dagster beside the functions called plainly.
 
-`python -m benchmarks.throughput [--json] [--quick]`. The corpus is every text of the shared data that is no row of a
-catalogue, several times over under other ids: to cut, scan and frame a text again is the same work, while its vectors
-are made once and found again. So the figure of Dagster's share is an upper bound: the build it is a share of has the
-vectors already.
+`python -m benchmarks.throughput [--json] [--quick] [--only cores|share]`. The corpus is every text of the shared data
+that is no row of a catalogue, several times over under other ids. For the cores each copy has a word of its own in
+every sentence, so that nothing is remembered from one to the next that a real corpus would not repeat. For Dagster's
+share the copies are equal: their vectors are made once and found again, and the figure is an upper bound, because the
+build it is a share of has the vectors already.
 
 What belongs here: time and memory of whole stages and runs. What does not: one stage's inner speed (`chunking`,
 `build`, `embedding`).
@@ -11,15 +12,17 @@ What belongs here: time and memory of whole stages and runs. What does not: one 
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
@@ -47,26 +50,43 @@ ROUNDS = 2
 FASTER, DAGSTER_SHARE = 1.7, 10.0
 
 
-def measure(report: Report, quick: bool) -> None:
+PARTS = ("cores", "share")
+# After the first word of a sentence that has two.
+_SENTENCE = re.compile(r"([^\W\d_]{4}) ([^\W\d_]{4}[^.!?\n]*)")
+_WORDS = ("", *["likewise", "moreover", "indeed", "again", "also", "thus", "still", "hence"])
+
+
+def measure(report: Report, quick: bool, only: str | None = None) -> None:
     """Make the corpus, then fill the report: cores, memory, where the time goes, Dagster's share."""
     folder = Path(tempfile.mkdtemp(prefix="georag-throughput-"))
     try:
-        _measure(report, folder, quick)
+        _measure(report, folder, PARTS if only is None else (only,), quick=quick)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _measure(report: Report, folder: Path, quick: bool) -> None:
+def _measure(report: Report, folder: Path, parts: Sequence[str], *, quick: bool) -> None:
     every = [(name, text) for _, name, text in texts(data_folder()) if text.strip()]
     if quick:
         every = every[:: max(1, len(every) // QUICK_TEXTS)]
     once = _declared(folder / "once", every, 1)
     size = _in_parts(folder / "count", once, workers=None)
     copies = 1 if quick else -(-CHUNKS_WANTED // size.chunks)
-    declaration = once if copies == 1 else _declared(folder / "declared", every, copies)
-    cores = Settings().worker_count
     report.context |= {"texts": len(every), "copies": copies, "load_at_start": os.getloadavg()[0]}
+    if "cores" in parts:
+        distinct = _declared(folder / "distinct", every, copies, distinct=True)
+        _add_cores(report, folder, distinct, size, quick=quick)
+    if "share" in parts:
+        equal = _declared(folder / "equal", every, copies)
+        _add_profile(report, folder, equal)
+        _add_share(report, folder, equal, rounds=1 if quick else ROUNDS, quick=quick)
 
+
+# --- cores --------------------------------------------------------------------------------------------------------
+
+
+def _add_cores(report: Report, folder: Path, declaration: CorpusDeclaration, size: Parts, *, quick: bool) -> None:
+    cores = Settings().worker_count
     runs: dict[int, list[Parts]] = {1: [], cores: []}
     for turn in range(1 if quick else ROUNDS):
         for workers in runs:
@@ -86,12 +106,6 @@ def _measure(report: Report, folder: Path, quick: bool) -> None:
         f"  peak memory of it at {one.chunks:,} chunks, {cores} workers and their parent", all_cores.peak_mib, "MiB"
     )
     report.compare(f"  peak memory of it at {one.chunks:,} chunks, one process", one.peak_mib, "MiB")
-
-    _add_profile(report, folder, declaration)
-    _add_share(report, folder, declaration, rounds=1 if quick else ROUNDS, quick=quick)
-
-
-# --- cores --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -206,15 +220,16 @@ def _add_share(report: Report, folder: Path, declaration: CorpusDeclaration, *, 
 # --- corpus and processes -----------------------------------------------------------------------------------------
 
 
-def _declared(folder: Path, every: list[tuple[str, str]], copies: int) -> CorpusDeclaration:
+def _declared(folder: Path, every: list[tuple[str, str]], copies: int, *, distinct: bool = False) -> CorpusDeclaration:
     corpus = folder / CORPUS
     corpus.mkdir(parents=True)
     with gzip.open(corpus / "texts.jsonl.gz", "wt", encoding="utf-8", compresslevel=1) as lines:
         for copy in range(copies):
-            lines.writelines(
-                json.dumps({"id": f"{copy}/{name}", "title": name, "text": text}, ensure_ascii=False) + "\n"
-                for name, text in every
-            )
+            word = _WORDS[copy % len(_WORDS)] if distinct else ""
+            for name, text in every:
+                said = _SENTENCE.sub(rf"\1 {word} \2", text) if word else text
+                record = {"id": f"{copy}/{name}", "title": name, "text": said}
+                lines.write(json.dumps(record, ensure_ascii=False) + "\n")
     (corpus / "defs.yaml").write_text(
         "type: georag_assets.components.Corpus\n"
         "attributes:\n"
@@ -273,4 +288,11 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--in-parts"]:
         in_parts(sys.argv[2])
     else:
-        run("throughput", measure, packages=("dagster", "pyiceberg", "openvino", "qdrant-edge-py"))
+        parser = argparse.ArgumentParser(add_help=False)
+        parser.add_argument("--only", choices=PARTS)
+        options, sys.argv[1:] = parser.parse_known_args()
+        run(
+            "throughput",
+            lambda report, quick: measure(report, quick, options.only),
+            packages=("dagster", "pyiceberg", "openvino", "qdrant-edge-py"),
+        )

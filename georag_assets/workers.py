@@ -2,8 +2,9 @@
 
 What belongs here: starting, feeding and ending the processes. What does not: the work (its room).
 
-A pool takes a second to start and pays only for much work, so the first second of it is done in the calling process:
-one changed document never waits for a pool. What comes out is the same either way.
+A pool takes seconds to start and pays only for much work, so the first second of it is done in the calling process,
+which goes on until the workers answer: one changed document never waits for a pool, and many lose nothing by its start.
+What comes out is the same either way.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Workers:
         self._count = count
         self._worked_s = 0.0
         self._pool: ProcessPoolExecutor | None = None
+        self._starting: list[Future[int]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -71,7 +73,7 @@ class Workers:
             A worker died: killed from outside, most often for want of memory.
         """
         coming = iter(items)
-        while self._pool is None and (self._count == 1 or self._worked_s < PATIENCE_S):
+        while not self._ready():
             for item in coming:
                 started = time.perf_counter()
                 result = work(item)
@@ -80,9 +82,17 @@ class Workers:
                 break
             else:
                 return
+        assert self._pool is not None
+        yield from self._handed_out(self._pool, work, coming)
+
+    def _ready(self) -> bool:
+        """Return whether workers are there to be given items; start them where it is time."""
+        if self._count == 1 or self._worked_s < PATIENCE_S:
+            return False
         if self._pool is None:
             self._pool = _pool(self._count)
-        yield from self._handed_out(self._pool, work, coming)
+            self._starting = [self._pool.submit(os.getpid) for _ in range(self._count)]
+        return all(answer.done() for answer in self._starting)
 
     def _handed_out(
         self, pool: ProcessPoolExecutor, work: Callable[[Item], Result], coming: Iterator[Item]

@@ -14,6 +14,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from georag_assets import workers
 from georag_assets.home import Home
 from georag_assets.places.gazetteer import world
 from georag_assets.settings import Settings
@@ -107,3 +108,16 @@ def reachable() -> Iterator[Path]:
         if path.is_dir():
             path.chmod(0o755)
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def workers_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start worker processes before the first item, and wait for them: all work is then theirs."""
+    monkeypatch.setattr(workers, "PATIENCE_S", 0.0)
+    ready = workers.Workers._ready
+
+    def awaited(self: workers.Workers) -> bool:
+        ready(self)
+        return bool(self._starting) and all(answer.result() for answer in self._starting)
+
+    monkeypatch.setattr(workers.Workers, "_ready", awaited)

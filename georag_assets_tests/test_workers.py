@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -15,12 +16,6 @@ import pytest
 from georag_assets import workers as module
 from georag_assets.errors import GeometryError, WorkerError
 from georag_assets.workers import Workers
-
-
-@pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start processes for the first item."""
-    monkeypatch.setattr(module, "PATIENCE_S", 0.0)
 
 
 def squared(number: int) -> tuple[int, int]:
@@ -39,7 +34,7 @@ def dying(victim: int, number: int) -> int:
     return number
 
 
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("workers_at_once")
 def test_results_come_in_the_order_of_the_items_from_other_processes() -> None:
     with Workers(2) as workers:
         done = list(workers.in_order(squared, range(40)))
@@ -56,12 +51,25 @@ def test_little_work_starts_no_process() -> None:
         assert not workers.started
 
 
-def test_one_worker_is_the_calling_process(at_once: None) -> None:
+def test_the_calling_process_works_until_the_workers_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PATIENCE_S", 0.0)
+    with Workers(2) as workers:
+        pids = []
+        # As many as it takes: how long a process needs to start is the machine's matter.
+        for pid, _ in workers.in_order(squared, itertools.count()):
+            pids.append(pid)
+            if pid != os.getpid():
+                break
+    assert len(pids) > 1
+    assert set(pids[:-1]) == {os.getpid()}
+
+
+def test_one_worker_is_the_calling_process(workers_at_once: None) -> None:
     with Workers(1) as workers:
         assert {pid for pid, _ in workers.in_order(squared, range(100))} == {os.getpid()}
 
 
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("workers_at_once")
 def test_no_more_is_taken_than_is_under_way() -> None:
     taken, most = 0, 0
 
@@ -78,19 +86,19 @@ def test_no_more_is_taken_than_is_under_way() -> None:
     assert most <= 6
 
 
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("workers_at_once")
 def test_an_error_is_raised_as_it_was_in_the_worker() -> None:
     with Workers(2) as workers, pytest.raises(GeometryError, match="a ring is open; where: item 5; do: close it"):
         list(workers.in_order(refusing, range(20)))
 
 
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("workers_at_once")
 def test_a_dead_worker_is_an_error_that_says_what_to_do() -> None:
     with Workers(2) as workers, pytest.raises(WorkerError, match="GEORAG_WORKERS=1"):
         list(workers.in_order(partial(dying, 7), range(20)))
 
 
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("workers_at_once")
 def test_processes_end_with_the_block_also_where_it_is_left_early() -> None:
     with Workers(2) as workers:
         results = workers.in_order(squared, range(1000))
@@ -103,13 +111,19 @@ def test_processes_end_with_the_block_also_where_it_is_left_early() -> None:
 
 
 _PARENT = """
-import os, sys
+import itertools, os, sys
 from georag_assets import workers
 from georag_assets_tests.test_workers import squared
 if __name__ == "__main__":
     workers.PATIENCE_S = 0.0
     with workers.Workers(2) as pool:
-        print(*{pid for pid, _ in pool.in_order(squared, range(50))}, flush=True)
+        pids = set()
+        for pid, _ in pool.in_order(squared, itertools.count()):
+            if pid != os.getpid():
+                pids.add(pid)
+            if len(pids) == 2:
+                break
+        print(*pids, flush=True)
         sys.stdin.read()
 """
 

@@ -28,10 +28,10 @@ def chunked_and_framed(home: Home, count: int) -> tuple[StageReport, StageReport
     return chunk_corpus(home, ava), frame_corpus(home, ava)
 
 
+@pytest.mark.usefixtures("workers_at_once")
 def test_rows_do_not_depend_on_the_number_of_processes(
     tmp_path: Path, fresh_home: Callable[[Path], Home], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "PATIENCE_S", 0.0)
     started: list[int] = []
     pool = workers._pool
     monkeypatch.setattr(workers, "_pool", lambda count: (started.append(count), pool(count))[1])
