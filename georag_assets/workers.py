@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import threading
 import time
 from collections import deque
@@ -29,6 +30,22 @@ Result = TypeVar("Result")
 PATIENCE_S = 1.0
 # Items handed out per worker and not yet taken back: enough that none waits while the caller writes what came.
 _AHEAD = 3
+
+
+def portions(
+    items: Iterable[Item], most: int, *, size: Callable[[Item], int] = lambda _: 0, largest: int = sys.maxsize
+) -> Iterator[list[Item]]:
+    """Yield the items in lists: of `most` each, or fewer where their sizes add up to `largest`."""
+    held: list[Item] = []
+    total = 0
+    for item in items:
+        held.append(item)
+        total += size(item)
+        if len(held) >= most or total >= largest:
+            yield held
+            held, total = [], 0
+    if held:
+        yield held
 
 
 class Workers:

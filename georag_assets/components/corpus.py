@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 from pydantic import BaseModel, ConfigDict
@@ -23,10 +23,6 @@ from georag_assets.components.stages import stages_of
 from georag_assets.corpus.declaration import CorpusDeclaration, load_declaration, load_declarations
 from georag_assets.errors import DeclarationError
 from georag_assets.settings import Settings
-
-if TYPE_CHECKING:
-    # Dagster returns this type and does not export it.
-    pass
 
 
 class CorpusAttributes(BaseModel):

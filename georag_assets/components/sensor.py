@@ -172,7 +172,7 @@ def look(instance: dg.DagsterInstance, home: Home, declaration: CorpusDeclaratio
         for shard in shards
     )
     recent = instance.get_run_records(dg.RunsFilter(tags={CORPUS_TAG: corpus}), limit=4 + len(shards))
-    free = [ask for ask, shard in zip(asks, shards, strict=True) if not _is_made(home, corpus, shard, recent)]
+    free = [ask for ask, shard in zip(asks, shards, strict=True) if not _is_being_made(home, corpus, shard, recent)]
     blocked = {ask.state: stage for ask in asks if (stage := _refused(recent, ask.state)) is not None}
     return Seen(
         _hashed(*(ask.state for ask in asks)),
@@ -212,7 +212,7 @@ def _has_version(instance: dg.DagsterInstance, corpus: str, shard: Shard, versio
     return told is not None and told.value == version and last["chunks"].run_id == last["embeddings"].run_id
 
 
-def _is_made(home: Home, corpus: str, shard: Shard, recent: Sequence[dg.RunRecord]) -> bool:
+def _is_being_made(home: Home, corpus: str, shard: Shard, recent: Sequence[dg.RunRecord]) -> bool:
     """Return whether a run that would exclude this one lives or is starting.
 
     The lock tells a run that lives; Dagster's status of one that was killed stays STARTED.

@@ -31,7 +31,7 @@ from georag_assets.geometry.literal import GeometryLiteral
 from georag_assets.geometry.scan import scan
 from georag_assets.home import Home
 from georag_assets.reports import CheckResult, StageReport
-from georag_assets.workers import Workers
+from georag_assets.workers import Workers, portions
 
 STAGE = "chunks"
 MALFORMED = "malformed"
@@ -146,7 +146,7 @@ def chunk_corpus(
         checks,
         tables.snapshot_id(corpus, CHUNKS),
         {"chunks": light.num_rows, "corpus_version": version, "code_version": code, **numbers},
-        "" if shard.whole else shard.name,
+        shard.label,
     )
 
 
@@ -180,23 +180,11 @@ def _changed_documents(home: Home, corpus: str, version: str, changed: set[str],
 
 
 def _rows(rules: _Rules, documents: Iterable[Document], workers: Workers, work: _Chunked) -> Iterator[pa.RecordBatch]:
-    for chunked in workers.in_order(partial(_chunk, rules), _batches(documents)):
+    parts = portions(documents, _DOCUMENTS, size=lambda document: len(document.text), largest=_CHARACTERS)
+    for chunked in workers.in_order(partial(_chunk, rules), parts):
         work.add(chunked)
         if chunked.rows is not None:
             yield chunked.rows
-
-
-def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    held: list[Document] = []
-    characters = 0
-    for document in documents:
-        held.append(document)
-        characters += len(document.text)
-        if len(held) >= _DOCUMENTS or characters >= _CHARACTERS:
-            yield held
-            held, characters = [], 0
-    if held:
-        yield held
 
 
 def _chunk(rules: _Rules, documents: Sequence[Document]) -> _Chunked:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from georag_assets.errors import QueryError
 
 Value = TypeVar("Value")
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,11 @@ class Shard:
         return f"{self.number}-of-{self.of}"
 
     @property
+    def label(self) -> str:
+        """The name where this is a share, empty for the whole: how reports tell the two."""
+        return "" if self.whole else self.name
+
+    @property
     def whole(self) -> bool:
         """Whether this is the whole corpus."""
         return self.of == 1
@@ -63,7 +69,7 @@ class Shard:
         """Return the entries of this shard's documents."""
         return {doc_id: value for doc_id, value in by_document.items() if self.holds(doc_id)}
 
-    def of_rows(self, rows: pa.Table) -> pa.Table:
+    def of_rows(self, rows: Rows) -> Rows:
         """Return the rows whose `doc_id` falls in this shard."""
         if self.whole:
             return rows

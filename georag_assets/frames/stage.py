@@ -36,7 +36,7 @@ from georag_assets.geometry.shapes import normalise
 from georag_assets.home import Home
 from georag_assets.reports import CheckResult, StageReport
 from georag_assets.tables.iceberg import TableSpec
-from georag_assets.workers import Workers
+from georag_assets.workers import Workers, portions
 
 ALGORITHM = "frames-1"
 _FEW = 500
@@ -67,12 +67,9 @@ def frame_corpus(home: Home, declaration: CorpusDeclaration, *, shard: Shard = W
         made = _frame(home, declaration, version, changed, len(wanted), workers)
         snapshot = tables.replace_rows(corpus, FRAMES, key="doc_id", removed=gone, added=made)
     framed = perf_counter()
-    written = (
-        shard.of_rows(pa.Table.from_batches([batch])).combine_chunks() for batch in tables.batches(corpus, FRAMES)
-    )
     numbers, checks = check_frames(
         (chunk for keys in wanted.values() for chunk, _, _ in keys),
-        (batch for rows in written for batch in rows.to_batches()),
+        (shard.of_rows(batch) for batch in tables.batches(corpus, FRAMES)),
     )
     chunks = sum(len(keys) for keys in wanted.values())
     new = sum(len(wanted[doc_id]) for doc_id in changed)
@@ -90,7 +87,7 @@ def frame_corpus(home: Home, declaration: CorpusDeclaration, *, shard: Shard = W
         checks,
         snapshot or None,
         {"chunks": chunks, "code_version": version, **numbers},
-        "" if shard.whole else shard.name,
+        shard.label,
     )
 
 
@@ -239,38 +236,16 @@ def _frame(
             if len(row["literals_json"] or "") > 2
         }
         documents: dict[str, Framed] = {}
-        asked = _document_batches(rows(DOCUMENTS, _DOCUMENT, group), with_literals)
+        read = ((row, row["doc_id"] in with_literals) for row in rows(DOCUMENTS, _DOCUMENT, group))
+        asked = portions(read, _DOCUMENTS, size=lambda pair: len(pair[0]["text"] or ""), largest=_CHARACTERS)
         for found in workers.in_order(partial(_read_documents, declaration), asked):
             documents |= found
-        chunks = _chunk_batches(rows(CHUNKS, _CHUNK, group), documents)
-        yield from workers.in_order(partial(_frame_chunks, declaration, version), chunks)
-
-
-def _document_batches(rows: Iterable[Row], with_literals: set[str]) -> Iterator[list[tuple[Row, bool]]]:
-    held: list[tuple[Row, bool]] = []
-    characters = 0
-    for row in rows:
-        held.append((row, row["doc_id"] in with_literals))
-        characters += len(row["text"] or "")
-        if len(held) >= _DOCUMENTS or characters >= _CHARACTERS:
-            yield held
-            held, characters = [], 0
-    if held:
-        yield held
-
-
-def _chunk_batches(
-    rows: Iterable[Row], documents: Mapping[str, Framed]
-) -> Iterator[tuple[list[Row], dict[str, Framed]]]:
-    held: list[Row] = []
-    for row in rows:
-        if row["doc_id"] in documents:  # else its document has gone; the check counts it as a chunk without a frame
-            held.append(row)
-        if len(held) >= _CHUNKS:
-            yield held, {row["doc_id"]: documents[row["doc_id"]] for row in held}
-            held = []
-    if held:
-        yield held, {row["doc_id"]: documents[row["doc_id"]] for row in held}
+        # One whose document has gone is left out; the check counts it as a chunk without a frame.
+        chunks = (row for row in rows(CHUNKS, _CHUNK, group) if row["doc_id"] in documents)
+        given = (
+            (part, {row["doc_id"]: documents[row["doc_id"]] for row in part}) for part in portions(chunks, _CHUNKS)
+        )
+        yield from workers.in_order(partial(_frame_chunks, declaration, version), given)
 
 
 def _read_documents(declaration: CorpusDeclaration, rows: Sequence[tuple[Row, bool]]) -> dict[str, Framed]:

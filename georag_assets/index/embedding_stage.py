@@ -152,7 +152,7 @@ def embed_corpus(
             "backend": f"{embedder.identity.backend} {embedder.identity.precision}",
             "texts_per_second": round(new / seconds["embed"], 1) if new else 0.0,
         },
-        shard="" if shard.whole else shard.name,
+        shard=shard.label,
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +34,6 @@ def declarations(tmp_path: Path) -> Path:
     folder = tmp_path / "declared"
     declare(folder, CORPUS)
     return folder
-
-
-@pytest.fixture
-def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    """Return a Dagster instance that keeps runs and events in a temporary folder."""
-    folder = tmp_path / "dagster"
-    folder.mkdir()
-    with dg.DagsterInstance.local_temp(str(folder)) as instance:
-        yield instance
 
 
 def numbers(result: dg.ExecuteInProcessResult, stage: str, corpus: str = CORPUS) -> dict[str, Any]:

@@ -4,7 +4,7 @@ is asked for again alone."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import dagster as dg
@@ -36,15 +36,6 @@ def declarations(tmp_path: Path) -> Path:
     folder = tmp_path / "declared"
     declare(folder, CORPUS, documents=texts(), extra="  shards: 2\n  automation: {watch: true}\n")
     return folder
-
-
-@pytest.fixture
-def instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
-    """Return a Dagster instance that keeps runs and events in a temporary folder."""
-    folder = tmp_path / "dagster"
-    folder.mkdir()
-    with dg.DagsterInstance.local_temp(str(folder)) as instance:
-        yield instance
 
 
 class Watch:

@@ -6,6 +6,7 @@ import errno
 import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -91,6 +92,22 @@ def test_thousands_of_ids_are_replaced_at_once(tables: Tables) -> None:
     found = tables.read("corpus", ROWS, columns=["value"], where=("id", changed))
     assert found.num_rows == 5_000
     assert found.column_names == ["value"]
+
+
+def test_what_is_removed_is_found_anew_after_a_conflict(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tables, ["a"])
+    rewritten = iceberg._rewritten
+
+    def overtaken(*given: Any) -> Any:
+        """Find what to rewrite, and be overtaken by a writer of the same key before the commit."""
+        found = rewritten(*given)
+        monkeypatch.setattr(iceberg, "_rewritten", rewritten)
+        put(tables, ["key"], 1, removed=["key"])
+        return found
+
+    monkeypatch.setattr(iceberg, "_rewritten", overtaken)
+    put(tables, ["key"], 2, removed=["key"])
+    assert content(tables) == {"a": 0, "key": 2}
 
 
 def test_a_long_stream_is_written_in_bounded_files(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
